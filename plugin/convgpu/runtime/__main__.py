@@ -110,12 +110,17 @@ def _edit(bundle: str, own: dict[str, str], container: str) -> None:
 
     file = Path(bundle, "config.json")
     given = json.loads(file.read_bytes())
-    config, opens = _lead_mounts(given, own, file.parent, container)
+    rules = _strict_rules(own)
+    config, opens = _lead_mounts(given, rules, own, file.parent, container)
     _note_network(config, container)
     root = Path(bundle, str((config.get("root") or {}).get("path") or ""))
     limited = None
     if _may_need_limit(config, opens):
         limited = inject_limit(config, _host(own, root, opens), own.get("memory"))
+    elif rules is not None:
+        from convgpu.runtime.strict.driver_calls import without_driver_calls  # noqa: PLC0415
+
+        config = without_driver_calls(config)
     edited = limited or config
     if edited is not given:
         fresh = file.with_name("config.json.convgpu")
@@ -136,12 +141,11 @@ def _note_network(config: dict[str, Any], container: str) -> None:
 
 
 def _lead_mounts(
-    config: dict[str, Any], own: dict[str, str], bundle: "Path", container: str
+    config: dict[str, Any], rules: "StrictRules | None", own: dict[str, str], bundle: "Path", container: str
 ) -> "tuple[dict[str, Any], OpenSource]":
     """Refuse what the strict rules of the site do not list; most sites have none."""
     from convgpu.runtime.devices import open_source  # noqa: PLC0415 - see above
 
-    rules = _strict_rules(own)
     if rules is None:
         return config, open_source
     from convgpu.runtime.strict.start import lead_mounts  # noqa: PLC0415 - see above

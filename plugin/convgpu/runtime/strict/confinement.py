@@ -8,8 +8,10 @@ processes that trace each other and stop at their exits (ptrace(2), PTRACE_O_TRA
 they have.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from convgpu.runtime.strict.call_filter import Rule, having, leave_out, permit, refuses_unnamed
 
 # By these a program gives files capabilities, makes device nodes, and keeps the setuid bit of files that it writes.
 CAPABILITIES: Final = frozenset({"CAP_SETFCAP", "CAP_MKNOD", "CAP_FSETID"})
@@ -52,10 +54,6 @@ _SETS_NO_OPTIONS: Final = (
 )  # fmt: skip
 _ENOSYS: Final = 38
 _EOPNOTSUPP: Final = 95
-_ALLOW: Final = "SCMP_ACT_ALLOW"
-_REFUSES: Final = ("SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP")
-
-Rule = dict[str, Any]
 
 
 class Unconfined(Exception):  # noqa: N818 - a state, not an accident
@@ -72,7 +70,7 @@ def confine(config: Mapping[str, Any]) -> dict[str, Any]:
     process, linux = dict(config.get("process") or {}), dict(config.get("linux") or {})
     process["capabilities"] = without_capabilities(process.get("capabilities") or {}, CAPABILITIES)
     seccomp = linux.get("seccomp") or {}
-    if str(seccomp.get("defaultAction")) not in _REFUSES:
+    if not refuses_unnamed(seccomp):
         raise Unconfined
     linux["seccomp"] = _filter(seccomp)
     return {**config, "process": process, "linux": linux}
@@ -85,12 +83,12 @@ def without_holds(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     linux = dict(config.get("linux") or {})
     seccomp = linux.get("seccomp") or {}
-    if str(seccomp.get("defaultAction")) not in _REFUSES:
+    if not refuses_unnamed(seccomp):
         return dict(config)
-    kept, permitted = _leave_out(seccomp, (*_FCNTL, "ptrace"))
-    permits = [_permit(name, rule) for name in _FCNTL if name in permitted for rule in _no_lease()]
+    kept, permitted = leave_out(seccomp, (*_FCNTL, "ptrace"))
+    permits = [permit(name, rule) for name in _FCNTL if name in permitted for rule in _no_lease()]
     if "ptrace" in permitted:
-        permits += [_permit("ptrace", rule) for rule in _no_stop_at_exit()]
+        permits += [permit("ptrace", rule) for rule in _no_stop_at_exit()]
     return {**config, "linux": linux | {"seccomp": {**seccomp, "syscalls": [*kept, *permits]}}}
 
 
@@ -101,40 +99,20 @@ def without_capabilities(sets: Mapping[str, Any], taken: frozenset[str]) -> dict
 
 def _filter(seccomp: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter that permits no more than before, and no such call."""
-    kept, permitted = _leave_out(seccomp, (*_MODES, *_OPENS, *_MISSING, *_NO_ACLS))
+    kept, permitted = leave_out(seccomp, (*_MODES, *_OPENS, *_MISSING, *_NO_ACLS))
     added = [*_permits(permitted), _fails(_MISSING, _ENOSYS), _fails(_NO_ACLS, _EOPNOTSUPP)]
     return {**seccomp, "syscalls": [*kept, *added]}
-
-
-def _leave_out(seccomp: Mapping[str, Any], names: Collection[str]) -> tuple[list[Rule], set[str]]:
-    """Return a filter's rules without some calls, and which calls it permits whatever their arguments are.
-
-    Beside an unconditional rule libseccomp takes no conditional one, so a call goes from the rules that stand.
-    """
-    rules = [dict(rule) for rule in seccomp.get("syscalls") or ()]
-    permitted = {
-        name
-        for rule in rules
-        if rule.get("action") == _ALLOW and not rule.get("args")
-        for name in rule.get("names") or ()
-    }
-    kept = [rule | {"names": [name for name in rule.get("names") or () if name not in names]} for rule in rules]
-    return [rule for rule in kept if rule["names"]], permitted
 
 
 def _permits(permitted: set[str]) -> Iterator[Rule]:
     """Return the rules by which calls that were permitted still are, without the bits of a set ID."""
     for name, (mode, bits) in _MODES.items():
         if name in permitted:
-            yield _permit(name, _without(mode, sum(bits)))
+            yield permit(name, _without(mode, sum(bits)))
     for name, flags in _OPENS.items():
         if name in permitted:
-            yield _permit(name, _without(flags, sum(_MAKES)))
-            yield _permit(name, _without(flags + 1, sum(_SET_ID)))
-
-
-def _permit(name: str, condition: Rule) -> Rule:
-    return {"names": [name], "action": _ALLOW, "args": [condition]}
+            yield permit(name, _without(flags, sum(_MAKES)))
+            yield permit(name, _without(flags + 1, sum(_SET_ID)))
 
 
 def _fails(names: Sequence[str], error: int) -> Rule:
@@ -145,20 +123,15 @@ def _no_lease() -> Iterator[Rule]:
     yield _without(1, 1 << _LEASE)
     for bit in range(_LEASE):
         if bit != _DELEGATION:
-            yield _having(1, 1 << bit, 1 << bit)
+            yield having(1, 1 << bit, 1 << bit)
 
 
 def _no_stop_at_exit() -> Iterator[Rule]:
     yield _without(3, _TRACE_EXIT)
     for mask, value in _SETS_NO_OPTIONS:
-        yield _having(0, mask, value)
+        yield having(0, mask, value)
 
 
 def _without(index: int, mask: int) -> Rule:
     """Return the condition that an argument has none of these bits."""
-    return _having(index, mask, 0)
-
-
-def _having(index: int, mask: int, value: int) -> Rule:
-    """Return the condition that these bits of an argument have this value."""
-    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return having(index, mask, 0)

@@ -29,9 +29,10 @@ def run(raw: RawEngine, host: dict[str, Any], *, starts: bool = True) -> str | N
         raw.remove(container)
 
 
-def output(raw: RawEngine, host: dict[str, Any], script: str) -> str:
+def output(raw: RawEngine, host: dict[str, Any], script: str, *variables: str) -> str:
     """Run a shell script in a container; return what it printed, or the refusal."""
-    created = raw.post(f"{API}/containers/create", body(host, "sh", "-c", f"({script}) 2>&1"))
+    asked = body(host, "sh", "-c", f"({script}) 2>&1") | {"Env": [*variables]}
+    created = raw.post(f"{API}/containers/create", asked)
     if created.status != 201:
         return created.raw.decode()
     container = created.json["Id"]

@@ -123,3 +123,20 @@ def test_no_process_in_a_container_stops_at_the_exit_of_another(raw, site, entry
         rules.write_text(before)
     assert (printed[0].split()[1] == "0") == bool(entry)
     assert printed[1:] == ["exits " + " ".join(["1"] * 8), "else " + " ".join(["3"] * 13)]
+
+
+# On /dev/null, which knows none of them (ENOTTY, 25): NVIDIA's driver, twice, managed memory, DRM; then TCGETS,
+# BLKGETSIZE64, FIGETBSZ (which a file has) and a request of KVM. What the filter refuses fails with EPERM (1).
+REQUESTS = """
+open($f, "<", "/dev/null") or die;
+sub answer { syscall(16, fileno($f), $_[0], my $b = "x" x 128) < 0 ? $!+0 : "done" }
+print join(" ", map { answer($_) } 0xc030462b, (1 << 32) + 0xc0104629, 0x30000001, 0xc018644b), "\\n";
+print join(" ", map { answer($_) } 0x5401, 0x80081272, 2, 0xae01), "\\n";
+"""
+
+
+def test_a_container_without_a_gpu_calls_no_driver_by_a_descriptor_that_it_was_sent(raw):
+    """Who has a GPU may send its open device nodes to others; by requests alone they could use it."""
+    program = f"exec perl -e '{REQUESTS}'"
+    found = {limit: output(raw, {}, program, *limit).splitlines() for limit in [(), ("CONVGPU_MEMORY=1g",)]}
+    assert found == {(): ["1 1 1 1", "25 25 done 25"], ("CONVGPU_MEMORY=1g",): ["25 25 25 25", "25 25 done 25"]}

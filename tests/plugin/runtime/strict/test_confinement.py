@@ -4,6 +4,7 @@ import errno
 import itertools
 
 import pytest
+from seccomp_rules import ALLOW, ERRNO, passes
 
 from convgpu.runtime.strict.confinement import (
     CAPABILITIES,
@@ -13,22 +14,10 @@ from convgpu.runtime.strict.confinement import (
     without_holds,
 )
 
-ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 NAMES = ["read", "open", "openat", "openat2", "creat", "chmod", "fchmod", "fchmodat", "fchmodat2", "mknod", "mknodat"]
 ACLS = ["setxattr", "lsetxattr", "fsetxattr", "setxattrat"]
 ENGINES = {"defaultAction": ERRNO, "syscalls": [{"names": [*NAMES, *ACLS, "io_uring_setup"], "action": ALLOW}]}
 OPEN, MAKE = 0o2, 0o102
-
-
-def passes(seccomp, name, *arguments):
-    """Tell what libseccomp does with a call: a rule that fits, else the default."""
-    for rule in seccomp["syscalls"]:
-        conditions = rule.get("args", ()) if name in rule["names"] else None
-        if conditions is not None and all(
-            arguments[row["index"]] & row["value"] == row["valueTwo"] for row in conditions
-        ):
-            return rule["action"] == ALLOW
-    return seccomp["defaultAction"] == ALLOW
 
 
 @pytest.fixture
