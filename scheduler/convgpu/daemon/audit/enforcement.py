@@ -55,6 +55,10 @@ class Enforcement:
         self._keepers.see(device, left)
         self._unlimited.see(device, found)
 
+    def see_unlisted(self, device: str, size: int) -> None:
+        """Take how many bytes of a device are in use for certain, and the driver lists nobody with them."""
+        self._keepers.see_unlisted(device, size)
+
     async def enforce(self, found: Findings, index: ProcessIndex) -> None:
         """Judge by what a look found; `index`: of processes, as of then."""
         self._keepers.look(index)

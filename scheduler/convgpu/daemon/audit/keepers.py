@@ -1,10 +1,10 @@
-"""Finds who may keep memory that ended containers left behind: who has a descriptor of the driver's control node."""
+"""Finds who may keep memory that ended containers left behind: who has a descriptor of the driver's."""
 
 import asyncio
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,8 +17,12 @@ from convgpu.protocol import records
 
 log = logging.getLogger(__name__)
 
-# Seconds between walks.
+# Seconds between steps of a walk. Memory with which the driver lists nobody may stay, and be the driver's own: where
+# there is no other, walks begin more seldom.
 _PAUSE: Final = 1.0
+_LONG_PAUSE: Final = 60.0
+# Bytes of such memory that are looked for.
+_WORTH: Final = 64 << 20
 # Descriptors that one walk looks at (17 us each); the next one goes on from there.
 _MOST_AT_ONCE: Final = 10_000
 _MOST_NAMED: Final = 10
@@ -27,6 +31,12 @@ _WARNING: Final = (
     "%s has ended, and %d bytes of %s stay in use: somebody has a copy of its descriptor of the driver "
     "(/dev/nvidiactl) open, perhaps unasked: %s. Restart those until the memory is back (docs/authorization.md, "
     "Memory that stays)"
+)
+_UNLISTED: Final = "a program that the driver does not list"
+_UNLISTED_WARNING: Final = (
+    "%d bytes of %s are in use, and the driver lists no program with them. Who was sent a descriptor of the driver by "
+    "another container, perhaps unasked, may keep them: %s. Restart those until the memory is back "
+    "(docs/authorization.md, Memory that stays)"
 )
 _NOBODY: Final = "nobody is seen who has one; it may wait in a socket"
 
@@ -38,29 +48,40 @@ class Keepers:
     was opened in another container was sent it, perhaps without having asked: nobody is ended for that (decision 182).
 
     Args:
-        control: the driver's control node.
+        nodes: returns those by which the driver is called; without any nobody is looked for.
         report: shows what was left behind.
     """
 
-    def __init__(self, control: FileIdentity | None, report: AuditReport) -> None:
-        self._control = control
+    def __init__(self, nodes: Callable[[], Collection[FileIdentity]], report: AuditReport) -> None:
+        self._nodes = nodes
         self._report = report
         self._left: dict[str, Sequence[Kept]] = {}  # by device
+        self._unlisted: dict[str, int] = {}  # likewise, bytes
         self._walking: asyncio.Task[None] | None = None
+        self._first = -math.inf  # when the last walk began
         self._forget()
 
     def _forget(self) -> None:
         self._told: dict[str, set[str]] = {}  # names by device
+        self._told_unlisted: set[str] = set()  # devices
         self._walk: Iterator[tuple[int, str] | None] | None = None
         self._begun = -math.inf
         self._found: dict[int, bool] = {}  # pids in this walk, and whether they were sent a descriptor
         self._candidates = ""  # in the last whole walk
+        self._is_any_sent = False  # likewise
+
+    def see_unlisted(self, device: str, size: int) -> None:
+        """Take how many bytes of a device are in use for certain, and the driver lists nobody with them."""
+        self._unlisted[device] = size if size > _WORTH else 0
 
     def see(self, device: str, left: Sequence[Kept]) -> None:
         """Take what a sample of a device shows that was left behind."""
         self._left[device] = left
         text = f"{_LEFT}; {self._candidates}" if self._candidates else _LEFT
-        self._report.left[device] = tuple(records.Unlimited(_name(one), "", one.size, 0, text) for one in left)
+        rows = [records.Unlimited(_name(one), "", one.size, 0, text) for one in left]
+        if self._is_any_sent and (size := self._unlisted.get(device, 0)):
+            rows.append(records.Unlimited(_UNLISTED, "", size, 0, self._candidates))
+        self._report.left[device] = tuple(rows)
 
     def look(self, index: ProcessIndex) -> None:
         """Look at more descriptors, if anything was left behind; when all were seen, say who has one.
@@ -69,25 +90,30 @@ class Keepers:
         """
         if self._walking is not None and not self._walking.done():
             return
-        if self._control is None or not any(self._left.values()):
+        is_left = any(self._left.values())
+        if not (is_left or any(self._unlisted.values())) or not self._nodes():
             self._forget()
             return
         loop = asyncio.get_running_loop()
-        if loop.time() - self._begun >= _PAUSE:
-            self._begun = loop.time()
-            self._walking = loop.create_task(self._look(self._control, index))
+        now = loop.time()
+        is_due = is_left or self._walk is not None or now - self._first >= _LONG_PAUSE
+        if is_due and now - self._begun >= _PAUSE:
+            self._begun = now
+            self._first = now if self._walk is None else self._first
+            self._walking = loop.create_task(self._look(index))
 
-    async def _look(self, control: FileIdentity, index: ProcessIndex) -> None:
-        is_whole = await asyncio.to_thread(self._go_on, control)
+    async def _look(self, index: ProcessIndex) -> None:
+        is_whole = await asyncio.to_thread(self._go_on)
         if is_whole:
             self._candidates = await asyncio.to_thread(_describe, self._found, index)
+            self._is_any_sent = any(self._found.values())
             self._found = {}
             self._tell()
 
-    def _go_on(self, control: FileIdentity) -> bool:
+    def _go_on(self) -> bool:
         """Go on with the walk; return whether it has come to its end."""
         if self._walk is None:
-            self._walk = holders((pid for pid in processes() if pid != os.getpid()), control)
+            self._walk = holders((pid for pid in processes() if pid != os.getpid()), self._nodes())
         steps = 0
         for found in islice(self._walk, _MOST_AT_ONCE):
             steps += 1
@@ -106,6 +132,12 @@ class Keepers:
                 if _name(one) not in told:
                     who = f"container {_name(one)}" if one.owner.is_known else _name(one)
                     log.warning(_WARNING, who, one.size, device, self._candidates)
+        for device, size in self._unlisted.items():
+            if not (size and self._is_any_sent):
+                self._told_unlisted.discard(device)
+            elif device not in self._told_unlisted:
+                self._told_unlisted.add(device)
+                log.warning(_UNLISTED_WARNING, size, device, self._candidates)
 
 
 def _describe(found: dict[int, bool], index: ProcessIndex) -> str:

@@ -160,7 +160,10 @@ class Audit:
         # Whose memory without an owner is only matters when there is more of it than before.
         if is_settled and self._capacities.is_more(device, attribution):
             is_settled = self._attributor.are_all_listed(device, self._pids[device])
-        self._capacities.follow(device, attribution, self._before.get(device), is_settled=is_settled)
+        before = self._before.get(device)
+        self._capacities.follow(device, attribution, before, is_settled=is_settled)
+        lasting_size = min(attribution.unattributed, before.unattributed) if before is not None and is_settled else 0
+        self._enforcement.see_unlisted(device, max(lasting_size - self._capacities.least[device], 0))
 
     def _find_unleased(
         self, device: str, attribution: Attribution, forgers: AbstractSet[str], *, at_once: bool

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 # /dev/nvidiactl. A copy of a program's descriptor of it keeps the program's memory (docs/decisions/0177).
 CONTROL_NODE: Final = (195, 255, None)
+# The driver of managed memory, whose device has no number of its own (proc(5), /proc/devices).
+_UVM: Final = re.compile(r"^ *([0-9]+) nvidia-uvm$", re.MULTILINE)
 # Folders of libnvidia-ml.so.1, below a root folder: the plugin sees its host under another root.
 _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",
@@ -90,6 +93,12 @@ def find_nvml(roots: tuple[Path, ...]) -> Path | None:
     """Return the first libnvidia-ml.so.1 under one of the root folders."""
     places = (root / folder / "libnvidia-ml.so.1" for root in roots for folder in _LIBRARY_FOLDERS)
     return next((place for place in places if place.exists()), None)
+
+
+def uvm_node(devices: Path = Path("/proc/devices")) -> tuple[int, int, None] | None:
+    """Return the numbers of /dev/nvidia-uvm, None while the kernel has no such driver."""
+    found = _UVM.search(devices.read_text())
+    return (int(found[1]), 0, None) if found else None
 
 
 class NvmlDevices:

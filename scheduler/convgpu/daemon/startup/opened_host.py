@@ -8,7 +8,7 @@ from pathlib import Path
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.audit.capacity import initial_capacities, measure_memory
 from convgpu.daemon.containers.folders import Folders, make_staging
-from convgpu.daemon.gpu.nvml import CONTROL_NODE, Device, Devices, NvmlDevices, find_nvml
+from convgpu.daemon.gpu.nvml import CONTROL_NODE, Device, Devices, NvmlDevices, find_nvml, uvm_node
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.simulated import CONTROL_FILE, PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.sessions.recovery import living_sessions
@@ -50,6 +50,10 @@ class OpenedHost:
     has_unregistered: bool
     simulated: bool
     control: FileIdentity | None
+
+    def nodes(self) -> set[FileIdentity]:
+        """Return the nodes by which programs call the driver; a module of the kernel may be loaded any time."""
+        return {node for node in (self.control, None if self.simulated else uvm_node()) if node is not None}
 
     @property
     def needs_recovery(self) -> bool:

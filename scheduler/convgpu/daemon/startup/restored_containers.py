@@ -199,7 +199,7 @@ def _make_audit(
         Enforcement(
             OveruseEnforcer(running.sessions, running.history, report, rules, ender),
             unlimited,
-            Keepers(host.control, report),
+            Keepers(host.nodes, report),
             rules,
         ),
         (holdings.write, learner.learn),

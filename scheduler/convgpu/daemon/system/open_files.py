@@ -3,7 +3,7 @@
 import ctypes
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -38,15 +38,15 @@ def identify(path: str) -> FileIdentity | None:
     return major, minor, node
 
 
-def holders(pids: Iterable[int], file: FileIdentity) -> Iterator[tuple[int, str] | None]:
-    """Look at the open descriptors of processes, one with each step; yield the pid and the number if it is the file."""
+def holders(pids: Iterable[int], files: Collection[FileIdentity]) -> Iterator[tuple[int, str] | None]:
+    """Look at the open descriptors of processes, one with each step; yield the pid and the number of each such file."""
     for pid in pids:
         if pid_namespace(pid) is None:  # it has ended, or keeps who looks at its descriptors waiting
             continue
         try:
             with os.scandir(f"/proc/{pid}/fd") as descriptors:  # read as it is walked: there may be a million
                 for row in descriptors:
-                    yield (pid, row.name) if identify(row.path) == file else None
+                    yield (pid, row.name) if identify(row.path) in files else None
         except OSError:
             continue  # it has ended
 

@@ -104,7 +104,7 @@ class Parts:
         ender = Ender(self.report.surviving)
         overuse = OveruseEnforcer(self.sessions, history, self.report, rules, ender)
         unlimited = UnlimitedContainers(history, self.report, rules, ender)
-        enforcement = Enforcement(overuse, unlimited, Keepers(None, self.report), rules)
+        enforcement = Enforcement(overuse, unlimited, Keepers(set, self.report), rules)
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
         managed = ManagedMemory(self.sessions, lambda _: (), self.capacities.least)

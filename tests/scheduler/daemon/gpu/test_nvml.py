@@ -1,11 +1,12 @@
 """What is made of NVML's answers that the simulated one does not give."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from convgpu.daemon.gpu.nvml import NvmlDevices
+from convgpu.daemon.gpu.nvml import NvmlDevices, uvm_node
 
 CARD = object()
 
@@ -47,3 +48,13 @@ def test_that_kernels_reach_memory_of_malloc_is_said(devices: NvmlDevices, caplo
         "(docs/authorization.md, What no audit ends)"
     )
     assert [record.getMessage() for record in caplog.records] == [text]
+
+
+def test_the_node_of_managed_memory_is_known_by_what_the_kernel_lists(tmp_path: Path) -> None:
+    listed = tmp_path / "devices"
+    rows = "Character devices:\n195 nvidia\n195 nvidiactl\n{}\nBlock devices:\n  8 sd\n"
+    found = []
+    for row in ("238 nvidia-uvm", " 98 nvidia-uvm", "241 nvidia-uvm-tools"):
+        listed.write_text(rows.format(row))
+        found.append(uvm_node(listed))
+    assert found == [(238, 0, None), (98, 0, None), None]

@@ -22,9 +22,9 @@ def test_a_file_is_known_by_what_it_is_and_not_by_its_name(tmp_path: Path) -> No
     told = [identify(str(path)) for path in (file, tmp_path / "c", other, tmp_path / "missing")]
     assert told == [own, own, (1, 3, None), None]
     with (tmp_path / "c").open() as opened:
-        found = [one for one in holders([os.getpid(), 2**22 + 1], own) if one is not None]
+        found = [one for one in holders([os.getpid(), 2**22 + 1], [own]) if one is not None]
         assert found == [(os.getpid(), str(opened.fileno()))]
-    assert [one for one in holders([os.getpid()], own) if one is not None] == []
+    assert [one for one in holders([os.getpid()], [own]) if one is not None] == []
 
 
 MAPS = """
