@@ -1,11 +1,13 @@
 """CUDA in containers under strict rules: each has user IDs, layers and device nodes of its own (decision 146)."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from card import Card
-from containers import GIB, Start, docker, wait_until
+from containers import GIB, NAME, SIMULATED, Container, Start, docker, run_options, wait_until
 from plugin_api import PluginApi
 
 RUNTIME = "convgpu-strict"
@@ -76,3 +78,56 @@ def test_memory_leaves_and_comes_back(start: Start, plugin: PluginApi, card: Car
     assert container.wait() == 0
     assert container.reports()["end"]["right"] == right(through)
     assert left <= before - BLOCKS * GIB
+
+
+# Sends the driver's control node to whoever connects.
+GIVE = """
+import os, socket
+control, listening = os.open("/dev/nvidiactl", os.O_RDWR), socket.socket(socket.AF_UNIX)
+listening.bind("/handed/socket")
+os.chmod("/handed/socket", 0o666)
+listening.listen()
+print('{"event": "giving"}', flush=True)
+while True:
+    socket.send_fds(listening.accept()[0], [b"x"], [control])
+"""
+# Is sent it, and asks for the end of a client that is not there (NV_ESC_RM_FREE); says who answers.
+TAKE = """
+import fcntl, os, socket, struct
+connection = socket.socket(socket.AF_UNIX)
+connection.connect("/handed/socket")
+[control] = socket.recv_fds(connection, 1, 1)[1]
+try:
+    fcntl.ioctl(control, 0xC0104629, bytearray(struct.pack("=4I", 0xC1DFFFF0, 0xC1DFFFF0, 0xC1DFFFF0, 0)))
+    print("the driver")
+except OSError as error:
+    print(os.strerror(error.errno))
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[str]:
+    """A volume that containers share."""
+    docker("volume", "create", "handed")
+    yield "handed"
+    docker("volume", "rm", "-f", "handed")
+
+
+@pytest.mark.skipif(SIMULATED, reason="needs the driver's own device nodes")
+def test_a_container_without_a_gpu_uses_no_descriptor_that_it_was_sent(shared: str, libraries: str) -> None:
+    """Decision 186. One with a GPU of its own may: the driver answers it."""
+    among = ["-v", f"{shared}:/handed"]
+    limited = [*run_options(NAME, "1g", libraries, runtime=RUNTIME), *among]
+    folders = [word for name in ("usr", "opt", "etc") for word in ("-v", f"/{name}:/{name}:ro")]
+    without = ["--runtime", RUNTIME, "--network", "none", *folders, *among]
+    giver = Container("handed-giver", limited, ["python3", "-c", GIVE])
+    try:
+        giver.wait_for("giving")
+        asked = ["convgpu/hostfs", "python3", "-c", TAKE]
+        answers = [
+            docker("run", "--rm", "-e", f"PATH={os.environ['PATH']}", *options, *asked).stdout.strip()
+            for options in (without, limited)
+        ]
+    finally:
+        giver.remove()
+    assert answers == ["Operation not permitted", "the driver"]
