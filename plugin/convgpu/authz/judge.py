@@ -348,7 +348,7 @@ class Judge:
             return self._start_prepared(case)
         if other.unknown:
             return self._without_container(case, [_UNKNOWN_CALL])
-        wanted = [strict_calls.call_need(other.name)] if other.name else []
+        wanted = [strict_calls.call_need(other.name)] if other.name else [*strict_calls.pull_needs(other.pulls)]
         names = other.containers
         if other.name == "import":
             wanted += strict_calls.import_needs(case.call.query.get("fromSrc", ()))

@@ -6,6 +6,7 @@ import pytest
 import strict_site
 from engine_says import inspected
 
+from convgpu.authz.checks.strict_calls import registry_of
 from convgpu.authz.facts.prepared_programs import MAX_PROGRAMS, PreparedPrograms
 from convgpu.authz.site.rules import parse_rules
 from convgpu.authz.site.rules_file import RulesFile
@@ -78,6 +79,40 @@ def test_a_form_needs_an_entry(strict, call, kind):
     assert (verdict.rule, "calls = ['forms']" in verdict.message) == ("strict-calls", True), verdict
     strict.rules = parse_rules(RULES.replace('"commit"', '"commit", "forms"'))
     assert "forms" not in strict.judge(b"", uri, method, headers={"content-type": kind}).message
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("cuda", "docker.io"),
+        ("nvidia/cuda", "docker.io"),
+        ("index.docker.io/nvidia/cuda", "docker.io"),
+        ("docker.io/nvidia/cuda", "docker.io"),
+        ("registry.lab:5000/cuda", "registry.lab:5000"),
+        ("localhost/cuda", "localhost"),
+        ("127.0.0.1:5000/a@sha256:0", "127.0.0.1:5000"),
+        ("LAB/cuda", "LAB"),
+        ("lab/registry.lab/cuda", "docker.io"),
+        ("registry.lab", "docker.io"),
+    ],
+)
+def test_the_registry_of_an_image_is_as_docker_reads_its_name(image, registry):
+    assert registry_of(image) == registry
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("", []),
+        ("registries = []", ["cuda", "lab:5/cuda", "evil.test/a", "cuda&fromImage=x.y/z"]),
+        ('registries = ["docker.io", "lab:5"]', ["evil.test/a", "cuda&fromImage=x.y/z"]),
+    ],
+)
+def test_images_are_pulled_from_the_registries_of_the_list(strict, line, refused):
+    strict.rules = parse_rules(strict_site.RULES + line)
+    images = ("cuda", "lab:5/cuda", "evil.test/a", "cuda&fromImage=x.y/z")
+    rules = {image: strict.judge(b"", f"/v1.41/images/create?fromImage={image}").rule for image in images}
+    assert rules == {image: "strict-registries" if image in refused else "nothing-to-judge" for image in images}
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-tar", "x/y", ""])

@@ -1,6 +1,6 @@
 """What calls other than those that make containers need of the strict list of a site. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from convgpu.authz.site.strict_list import Need
@@ -74,6 +74,20 @@ def import_needs(sources: Sequence[str]) -> Iterator[Need]:
     """
     if set(sources) - {"", "-"}:
         yield Need("fields", "import remote", "an import of an address")
+
+
+def pull_needs(images: Iterable[str]) -> Iterator[Need]:
+    """Return what a pull needs of these images: their registries, in the list of a site that has one of those."""
+    for image in images:
+        registry = registry_of(image)
+        yield Need("registries", registry, f"a pull from {registry}")
+
+
+def registry_of(image: str) -> str:
+    """Return the registry of an image, as Docker reads its name (distribution/reference, splitDockerDomain)."""
+    first, slash, _ = image.partition("/")
+    is_registry = slash and (set(".:") & set(first) or first == "localhost" or first != first.lower())
+    return first if is_registry and first != "index.docker.io" else "docker.io"
 
 
 def checkpoint_needs(query: Mapping[str, Sequence[str]]) -> Iterator[Need]:

@@ -80,6 +80,7 @@ class OtherCall:
         prepared: the program that it starts, which an earlier call prepared for `docker exec`.
         streams: it has a body that the Engine shows nobody, by its nature: an archive, or the input of a program; or
             one that the Engine does not read.
+        pulls: the names of images that it pulls.
         unknown: the table lacks it.
     """
 
@@ -90,13 +91,20 @@ class OtherCall:
     lists_processes: bool = False
     prepared: str = ""
     streams: bool = False
+    pulls: tuple[str, ...] = ()
     unknown: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether everybody may call it, whatever it says."""
         return not (
-            self.name or self.containers or self.makes_network or self.connects or self.prepared or self.unknown
+            self.name
+            or self.containers
+            or self.makes_network
+            or self.connects
+            or self.prepared
+            or self.pulls
+            or self.unknown
         )
 
 
@@ -150,7 +158,9 @@ def _judged_by_query(method: str, path: str, query: Mapping[str, Sequence[str]])
         # Each one that is named, because Engines differ in which of several they read.
         return OtherCall("commit", tuple(dict.fromkeys(query.get("container", ()))))
     if method == "POST" and path == "images/create":
-        return OtherCall("import", streams=True) if any(query.get("fromSrc", ())) else OtherCall()
+        if any(query.get("fromSrc", ())):
+            return OtherCall("import", streams=True)
+        return OtherCall(pulls=tuple(query.get("fromImage", ())))
     if method == "GET" and _RECORDS.fullmatch(path) and _asks_size(query):
         return OtherCall("size")
     return None

@@ -54,6 +54,7 @@ class StrictList(msgspec.Struct, frozen=True):
         fields: of the request's HostConfig that ConvGPU does not know.
         calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `pause`, `push`, `services`, `swarm`,
             `checkpoints`.
+        registries: from which images are pulled: what stands in front of their names, else `docker.io`; `*`: all.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
         accept: what strict rules cannot keep: `removal` of folders through links, by an old Engine; `setgid` files in
             writable paths, for users with an account on a host that does not mount these `nosuid`; `host-gpus`, or
@@ -74,6 +75,7 @@ class StrictList(msgspec.Struct, frozen=True):
     masks: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
+    registries: tuple[str, ...] = ("*",)
     ids: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
 
@@ -109,7 +111,12 @@ def _is_below(entries: tuple[str, ...], value: str) -> bool:
     return any(value == entry or (value.startswith("/") and is_at_or_below(value, entry)) for entry in entries)
 
 
+def _is_registry_listed(entries: tuple[str, ...], value: str) -> bool:
+    return "*" in entries or value in entries
+
+
 _COVERS: Final[Mapping[str, Callable[[tuple[str, ...], str], bool]]] = {
     "paths": _is_path_listed,
     "devices": _is_below,
+    "registries": _is_registry_listed,
 }

@@ -21,6 +21,10 @@ mode = "strict"
 """
 
 
+# All but those that say how images came to the host: no record of a container shows that.
+_WRITTEN: Final = tuple(section for section in SECTIONS if section != "registries")
+
+
 @dataclass(slots=True)
 class StartingList:
     """What containers needed, and those that no list permits.
@@ -33,7 +37,7 @@ class StartingList:
         problems: why no container starts under these rules, whatever they permit.
     """
 
-    needs: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
+    needs: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {section: {} for section in _WRITTEN})
     refused: list[tuple[str, Refusal]] = field(default_factory=list)
     remade: list[str] = field(default_factory=list)
     containers: int = 0
