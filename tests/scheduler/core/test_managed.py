@@ -21,13 +21,13 @@ def sample(
     return MemorySample(device, 80 * GIB, used, held, ended=ended or {}, starts=dict.fromkeys(held, 7))
 
 
-def mapped(sizes: Mapping[int, int], devices: frozenset[str] = frozenset()) -> dict[int, Mapped]:
+def mapped(sizes: Mapping[int, int], devices: frozenset[str] = frozenset({"x"})) -> dict[int, Mapped]:
     return {pid: Mapped(size, 7, devices) for pid, size in sizes.items()}
 
 
 def test_what_is_nobodys() -> None:
     """The driver's own is not, nor what processes have by our ledger, nor what the dead are listed with."""
-    used = {(1, "x"): CONTEXT + 2 * GIB, (2, "x"): CONTEXT}
+    used = {1: {"x": CONTEXT + 2 * GIB}, 2: {"x": CONTEXT}}
     samples = [sample(5 * GIB, {1: CONTEXT, 2: CONTEXT}, ended={3: GIB}), sample(GIB, {}, "y")]
     assert find_ownerless(samples, used, OWN) == {"x": 3 * GIB, "y": GIB}
     assert find_ownerless([sample(GIB, {1: CONTEXT})], used, OWN) == {"x": 0}
@@ -56,7 +56,7 @@ def test_what_is_nobodys() -> None:
 )
 def test_who_has_it(ownerless: int, sizes: Mapping[int, int], used: Mapping[int, int], more: Mapping[int, int]) -> None:
     before = sample(ownerless, {1: CONTEXT, 2: CONTEXT})
-    [found] = complete([before], mapped(sizes), {(pid, "x"): size for pid, size in used.items()}, OWN)
+    [found] = complete([before], mapped(sizes), {pid: {"x": size} for pid, size in used.items()}, OWN)
     assert found.held == {pid: CONTEXT + more.get(pid, 0) for pid in (1, 2)}
     assert (found.used, found.starts) == (before.used, before.starts)
 
@@ -64,15 +64,25 @@ def test_who_has_it(ownerless: int, sizes: Mapping[int, int], used: Mapping[int,
 def test_it_lies_where_the_process_is_listed() -> None:
     """Who has managed memory by the hook on one device has none on another, though that lacks as much."""
     samples = [sample(3 * GIB, {1: CONTEXT}), sample(4 * GIB, {2: CONTEXT}, "y")]
-    sizes = mapped({1: 3 * GIB, 2: 4 * GIB}, frozenset({"x", "y"}))
-    used = {(1, "x"): CONTEXT + 3 * GIB, (1, "y"): 0}
+    sizes = {**mapped({1: 3 * GIB}), **mapped({2: 4 * GIB}, frozenset({"y"}))}
+    used = {1: {"x": CONTEXT + 3 * GIB, "y": 0}}
     assert [one.held for one in complete(samples, sizes, used, OWN)] == [{1: CONTEXT}, {2: CONTEXT + 4 * GIB}]
 
 
-def test_what_lies_on_devices_that_were_not_sampled_is_accounted_for() -> None:
-    used = {(1, "x"): CONTEXT, (1, "y"): CONTEXT + 3 * GIB}
-    [found] = complete([sample(3 * GIB, {1: CONTEXT})], mapped({1: 3 * GIB}), used, OWN)
-    assert found.held == {1: CONTEXT}
+@pytest.mark.parametrize("listed", [{1: CONTEXT}, {}])
+def test_what_lies_on_devices_that_were_not_sampled_is_accounted_for(listed: Mapping[int, int]) -> None:
+    used = {1: {"x": CONTEXT, "y": CONTEXT + 3 * GIB}}
+    [found] = complete([sample(3 * GIB, listed)], mapped({1: 3 * GIB}), used, OWN)
+    assert found.held == listed
+
+
+@pytest.mark.parametrize(("at", "more"), [(4.9, 0), (5.0, 3 * GIB)])
+def test_what_was_read_before_is_not_held_against_what_is_used_now(at: float, more: int) -> None:
+    """Since then it may have freed managed memory, and have memory of the card in its place."""
+    held = {1: CONTEXT + 3 * GIB}
+    mapped = {1: Mapped(3 * GIB, 7, {"x"}, CONTEXT + 3 * GIB, at)}
+    [found] = complete([sample(3 * GIB, held)], mapped, {1: {"x": CONTEXT + 3 * GIB}}, OWN, begun=5.0)
+    assert found.held == {1: CONTEXT + 3 * GIB + more}
 
 
 def test_a_process_that_is_listed_nowhere_has_it_where_its_container_has_a_limit() -> None:

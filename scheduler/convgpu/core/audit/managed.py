@@ -6,14 +6,15 @@ That is what may lie on a device, or on the host. So a process has no more of it
 than lies there without an owner.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample
 
-# Bytes by pid and device, for each process that has a session.
-Usages = Mapping[tuple[int, str], int]
+# Bytes by pid, and by device, of each process that has a session.
+Usages = Mapping[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,16 @@ class Mapped:
     Attributes:
         size: bytes, on whatever device or on the host.
         start: when the process started, in clock ticks since boot.
-        devices: where its container has a limit; it may have memory there if NVML lists it nowhere.
+        devices: where it may have memory: where NVML lists it; if nowhere, where its container has a limit.
+        used: bytes that its sessions used on all devices when that was read.
+        at: seconds on the clock of the caller when it was read.
     """
 
     size: int
     start: int
     devices: AbstractSet[str] = frozenset()
+    used: int = 0
+    at: float = math.inf
 
 
 def find_ownerless(samples: Sequence[MemorySample], used: Usages, own: Mapping[str, int]) -> dict[str, int]:
@@ -44,13 +49,17 @@ def find_ownerless(samples: Sequence[MemorySample], used: Usages, own: Mapping[s
         if sample.held is not None:
             listed = {**sample.held, **sample.ended}
             known = sum(listed.values()) + own[sample.device] + UNCOUNTED * len(listed)
-            managed = sum(_accounted(sample, used, pid) for pid, device in used if device == sample.device)
+            managed = sum(_accounted([sample], pid, sizes).get(sample.device, 0) for pid, sizes in used.items())
             found[sample.device] = max(sample.used - known - managed, 0)
     return found
 
 
 def complete(
-    samples: Sequence[MemorySample], mapped: Mapping[int, Mapped], used: Usages, own: Mapping[str, int]
+    samples: Sequence[MemorySample],
+    mapped: Mapping[int, Mapped],
+    used: Usages,
+    own: Mapping[str, int],
+    begun: float = -math.inf,
 ) -> list[MemorySample]:
     """Add to samples what processes have of managed memory that nobody accounts for.
 
@@ -59,26 +68,29 @@ def complete(
         mapped: by pid.
         used: as for find_ownerless.
         own: likewise.
+        begun: since when `used` holds. What was read before was read beside other figures, of samples that nobody has
+            any more: then all that the process used is taken for managed memory.
     """
-    ownerless, sessions = find_ownerless(samples, used, own), {pid for pid, _ in used}
+    ownerless = find_ownerless(samples, used, own)
     more: dict[str, dict[int, int]] = {device: {} for device in ownerless}
     for pid, one in mapped.items():
-        accounted = {sample.device: _accounted(sample, used, pid) for sample in samples}
-        # Of devices that were not sampled, all that it uses may be managed memory.
-        elsewhere = sum(size for (own, device), size in used.items() if own == pid and device not in accounted)
-        free = one.size - sum(accounted.values()) - elsewhere
-        if free <= (TOLERATED if pid in sessions else NOISE):
+        accounted = _accounted(samples, pid, used.get(pid, {}))
+        free = one.size - max(sum(accounted.values()), one.used if one.at < begun else 0)
+        if free <= (TOLERATED if pid in used else NOISE):
             continue
-        listed = {sample.device for sample in samples if pid in (sample.held or {})}
-        for device in ownerless.keys() & (listed or one.devices):
+        for device in ownerless.keys() & one.devices:
             if (size := min(free, ownerless[device])) > NOISE:
-                more[device][pid] = accounted[device] + size
+                more[device][pid] = accounted.get(device, 0) + size
     return [_add(sample, more.get(sample.device, {}), mapped) for sample in samples]
 
 
-def _accounted(sample: MemorySample, used: Usages, pid: int) -> int:
-    """Return the managed memory of a process on a device by our ledger: what it uses and is not listed with."""
-    return max(used.get((pid, sample.device), 0) - (sample.held or {}).get(pid, 0), 0)
+def _accounted(samples: Sequence[MemorySample], pid: int, used: Mapping[str, int]) -> dict[str, int]:
+    """Return by device the managed memory of a process by our ledger: what it uses and is not listed with.
+
+    Of devices that were not sampled, all that it uses may be managed memory.
+    """
+    listed = {sample.device: (sample.held or {}).get(pid, 0) for sample in samples}
+    return {device: max(size - listed.get(device, 0), 0) for device, size in used.items()}
 
 
 def _add(sample: MemorySample, more: Mapping[int, int], mapped: Mapping[int, Mapped]) -> MemorySample:

@@ -3,25 +3,31 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from heapq import nlargest
 from typing import Final
 
 from convgpu.core.audit.attribution import MemorySample
-from convgpu.core.audit.managed import Usages, complete, find_ownerless
+from convgpu.core.audit.managed import complete, find_ownerless
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.system.mapping_walks import MappingWalks
+from convgpu.daemon.system.mapping_walks import Candidates, MappingWalks
 from convgpu.daemon.system.procfs import is_alive, processes, start_time
 
 # Less memory without an owner is not looked for.
 _WORTH: Final = 64 << 20
 # The part of the time in which all processes of containers are looked at.
 _SHARE: Final = 0.02
+# Of those that are found so, and not listed, the ones with most are looked at each time.
+_MOST_OTHERS: Final = 64
 
 
 class ManagedMemory:
     """Completes samples by what processes map of managed memory.
+
+    Samples can be of some of the devices only, and overlap: what is known of processes is of all of them.
 
     Args:
         sessions: know what processes use.
@@ -35,8 +41,9 @@ class ManagedMemory:
         self._sessions = sessions
         self._limited = limited
         self._own = own
-        self._listed = MappingWalks(math.inf)
-        self._others = MappingWalks(_SHARE)
+        self._listed: dict[str, AbstractSet[int]] = {}  # by device, in its last sample
+        self._search = MappingWalks(_SHARE, self._used_by)
+        self._reading = MappingWalks(math.inf, self._used_by)
 
     async def complete(self, samples: Sequence[MemorySample], index: Callable[[], ProcessIndex]) -> list[MemorySample]:
         """Return the samples with the managed memory that nobody accounts for; mappings are read only if there is any.
@@ -45,44 +52,63 @@ class ManagedMemory:
             samples: of one moment.
             index: makes an index of processes.
         """
-        pids = {pid for sample in samples for pid in sample.held or {}}
-        before = self._used(pids)
-        missing = [device for device, size in find_ownerless(samples, before, self._own).items() if size > _WORTH]
-        if not missing:
-            self._listed.forget()
-            self._others.forget()
+        self._listed |= {sample.device: sample.held.keys() for sample in samples if sample.held is not None}
+        begun, before = asyncio.get_running_loop().time(), self._used()
+        if all(size <= _WORTH for size in find_ownerless(samples, before, self._own).values()):
             return list(samples)
-        known = index()
-        limited: dict[str, frozenset[str]] = {}
-        for device in missing:
+        others = await self._search.read(lambda: self._others(index()))
+        largest = nlargest(_MOST_OTHERS, others.items(), key=lambda row: row[1].size)
+
+        def candidates() -> Candidates:
+            """Return who is listed, and who else was found: that may have started another program since (vfork)."""
+            listed = self._devices()
+            return [*listed.items(), *((pid, one.devices) for pid, one in largest if pid not in listed)]
+
+        mapped = await self._reading.read(candidates)
+        # Read afterwards, too: what was allocated meanwhile is accounted for.
+        now = self._used()
+        used = {pid: _most(before.get(pid, {}), now.get(pid, {})) for pid in before.keys() | now.keys()}
+        starts = {pid: start for sample in samples for pid, start in sample.starts.items()}
+        living = {pid: one for pid, one in mapped.items() if (starts.get(pid) or start_time(pid)) == one.start}
+        return complete(samples, living, used, self._own, begun)
+
+    def _devices(self) -> dict[int, frozenset[str]]:
+        """Return where NVML lists processes, by pid."""
+        found: dict[int, frozenset[str]] = {}
+        for device, pids in self._listed.items():
+            found |= {pid: found.get(pid, frozenset()) | {device} for pid in pids}
+        return found
+
+    def _others(self, index: ProcessIndex) -> Candidates:
+        """Return all others of containers: who shares the address space of a program has its memory after its end."""
+        listed, limited = self._devices(), dict[str, frozenset[str]]()
+        for device in self._own:
             limited |= {name: limited.get(name, frozenset()) | {device} for name in self._limited(device)}
 
-        def listed() -> Iterable[tuple[int, frozenset[str]]]:
-            return [(pid, frozenset[str]()) for pid in pids]
-
-        def others() -> Iterable[tuple[int, frozenset[str]]]:
-            """Who shares the address space of a process that is listed has its memory, also after its end."""
+        def look() -> Candidates:
             for pid in processes():
-                devices = limited.get(known.volume_of(pid) or "")
-                if devices is not None and pid not in pids:
+                if pid not in listed and (devices := limited.get(index.volume_of(pid) or "")) is not None:
                     yield pid, devices
 
-        found, more = await asyncio.gather(self._listed.read(listed), self._others.read(others))
-        mapped = {**more, **found}
-        # Read afterwards, too: what was allocated meanwhile is accounted for.
-        now = self._used(pids)
-        used = {key: max(before.get(key, 0), now.get(key, 0)) for key in before.keys() | now.keys()}
-        living = {pid: one for pid, one in mapped.items() if start_time(pid) == one.start}
-        return complete(samples, living, used, self._own)
+        return look()
 
-    def _used(self, pids: set[int]) -> Usages:
-        used: dict[tuple[int, str], int] = {}
+    def _used(self) -> dict[int, dict[str, int]]:
+        """Return what processes use that are listed: of a thousand that are connected few use memory."""
+        listed: set[int] = set().union(*self._listed.values())
+        used: dict[int, dict[str, int]] = {}
         for session in self._sessions.by_number.values():
-            if session.pid in pids:
-                for device in session.rows:
-                    key = session.pid, device
-                    used[key] = used.get(key, 0) + self._sessions.used_by(session, device)
+            if session.pid in listed:
+                row = used.setdefault(session.pid, {})
+                row |= {uuid: row.get(uuid, 0) + self._sessions.used_by(session, uuid) for uuid in session.rows}
         return used
+
+    def _used_by(self, pid: int) -> int:
+        sessions = (session for session in self._sessions.by_number.values() if session.pid == pid)
+        return sum(self._sessions.used_by(session, device) for session in sessions for device in session.rows)
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {device: max(one.get(device, 0), other.get(device, 0)) for device in one.keys() | other.keys()}
 
 
 class DeviceSampler:

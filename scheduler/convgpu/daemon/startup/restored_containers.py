@@ -87,14 +87,17 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
-    hook_server, adopter = _make_hook_api(running, containers, attributor, isolation, settings, contexts)
+    sampler = _make_device_sampler(running)
+    judge = _make_judge(running, sampler, attributor, settings)
+    pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
+    hook_server, adopter = _make_hook_api(running, containers, judge, isolation, pages, contexts)
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
-    audit, unlimited = _make_audit(running, attributor, report, settings)
+    audit, unlimited = _make_audit(running, sampler, attributor, report, settings)
     pauses = _explain_pauses(running, containers)
-    sampler = _start_sampler(running, containers, report)
+    usage = _start_sampler(running, containers, report)
     return RestoredContainers(
-        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, sampler
+        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage
     )
 
 
@@ -128,18 +131,16 @@ def _make_contexts(running: RunningMachine) -> ContextSizes:
 def _make_hook_api(
     running: RunningMachine,
     containers: ContainerRegistry,
-    attributor: Attributor,
+    judge: RefusalJudge,
     isolation: Isolation,
-    settings: Settings,
+    pages: PageLibrary,
     contexts: ContextSizes,
 ) -> tuple[HookServer, SessionAdopter]:
     machine, sessions, lifecycle = running.machine, running.sessions, running.lifecycle
     table = running.host.store.sessions
-    pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
     fixed = FixedLeases(containers, running.driver, sessions, _make_copies(running))
     factory = SessionFactory(machine, lifecycle, pages, time.time, fixed)
     disconnected = _make_disconnected(running, contexts)
-    judge = _make_judge(running, attributor, settings)
     handshake = Handshake(containers, machine, sessions, lifecycle, contexts, factory, table)
     suspension = Suspension(running.elastic, fixed)
     requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection, suspension)
@@ -165,9 +166,11 @@ def _make_disconnected(running: RunningMachine, contexts: ContextSizes) -> Disco
     return DisconnectedSessions(asyncio.get_running_loop(), running.shares, may_hold, running.lifecycle.end)
 
 
-def _make_judge(running: RunningMachine, attributor: Attributor, settings: Settings) -> RefusalJudge:
+def _make_judge(
+    running: RunningMachine, sampler: DeviceSampler, attributor: Attributor, settings: Settings
+) -> RefusalJudge:
     return RefusalJudge(
-        _make_sampler(running),
+        sampler,
         running.machine,
         running.sessions,
         attributor,
@@ -176,14 +179,18 @@ def _make_judge(running: RunningMachine, attributor: Attributor, settings: Setti
     )
 
 
-def _make_sampler(running: RunningMachine) -> DeviceSampler:
+def _make_device_sampler(running: RunningMachine) -> DeviceSampler:
     machine = running.machine
     managed = ManagedMemory(running.sessions, lambda device: machine.snapshot().on(device), running.capacities.least)
     return DeviceSampler(running.host.executor, managed)
 
 
 def _make_audit(
-    running: RunningMachine, attributor: Attributor, report: AuditReport, settings: Settings
+    running: RunningMachine,
+    sampler: DeviceSampler,
+    attributor: Attributor,
+    report: AuditReport,
+    settings: Settings,
 ) -> tuple[Audit, UnlimitedContainers]:
     host = running.host
     rules = OveruseRules(settings.overuse, settings.overuse_after, settings.rules)
@@ -192,7 +199,7 @@ def _make_audit(
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
     audit = Audit(
-        _make_sampler(running),
+        sampler,
         running.driver,
         attributor,
         running.capacities,

@@ -14,14 +14,14 @@ from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 from convgpu.core.audit.attribution import UNCOUNTED
 
 OPTIONS = ["--audit=100ms", "--overuse-after=300ms", "--overuse=stop"]
-# Goes into a cgroup, and takes so many GiB of managed memory, and so many of the card's. "child": it lets a child share
-# its address space, and ends. "thread": its first thread ends.
+# Goes into a cgroup, and takes on a device so many GiB of managed memory, and so many of the card's. "child": it lets a
+# child share its address space, and ends. "thread": its first thread ends.
 PROGRAM = """
 import ctypes, os, signal, sys, threading
-cgroup, managed, plain, how = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+cgroup, managed, plain, how, device = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 open(cgroup + "/cgroup.procs", "w").write(str(os.getpid()))
 cuda, word, libc = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), ctypes.CDLL(None)
-assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
+assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), device) == cuda.cuCtxSetCurrent(word)
 assert not managed or cuda.cuMemAllocManaged(ctypes.byref(word), ctypes.c_size_t(managed << 30), 1) == 0
 assert not plain or cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(plain << 30)) == 0
 print(os.getpid(), flush=True)
@@ -39,12 +39,12 @@ signal.pause()
 
 @contextmanager
 def running(
-    daemon: Daemon, cgroup: Path, managed: int, plain: int = 0, how: str = "", hook: Path | None = None
+    daemon: Daemon, cgroup: Path, managed: int, plain: int = 0, how: str = "", hook: Path | None = None, device: int = 0
 ) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
     if hook is not None:
         environment["LD_PRELOAD"] = str(hook / "libconvgpu.so")
-    command = [sys.executable, "-c", PROGRAM, str(cgroup), str(managed), str(plain), how]
+    command = [sys.executable, "-c", PROGRAM, str(cgroup), str(managed), str(plain), how, str(device)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         try:
@@ -134,3 +134,21 @@ def test_managed_memory_of_hooked_programs_is_theirs_whatever_others_take(
                 wait_until(lambda: share(daemon, "b")["usage"] > 5 * GIB, "another's is charged, too")
                 assert within_two_seconds(daemon) == {(before, 0)}
             assert (program.poll(), stopped(daemon)) == (None, [])
+
+
+def test_managed_memory_on_one_device_is_nobodys_on_another(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
+    """Where somebody was above a limit, that device is looked at alone: what others have on other ones is theirs."""
+    options = ["--audit=3s", "--overuse-after=300ms", "--overuse=stop"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", *options) as daemon:
+        one, other = (each["uuid"] for each in daemon.admin.request("devices")["devices"])
+        innocent = daemon.container("a", memory=f"{one}:6g,{other}:1g")
+        daemon.container("b", memory="6g", gpus="1")
+        daemon.container("c", memory="3g", gpus="1")
+        mine, others, greedy = make_cgroup(), make_cgroup(), make_cgroup()
+        listed(daemon, (mine, "a"), (others, "b"), (greedy, "c"))
+        with running(daemon, mine, 4, hook=innocent) as program, running(daemon, others, 5, device=1):
+            with running(daemon, greedy, 0, 5, device=1) as overuser:
+                wait_until(lambda: overuser.poll() is not None, "it is ended")
+            begun = time.monotonic()
+            wait_until(lambda: time.monotonic() - begun > 2.0, "the device is looked at alone")
+            assert (program.poll(), stopped(daemon)) == (None, [("c", "overuse")])

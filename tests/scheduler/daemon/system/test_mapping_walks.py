@@ -4,9 +4,10 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
+from daemon import wait_until
 
 from convgpu.core.audit.managed import Mapped
 from convgpu.daemon.system.mapping_walks import MappingWalks
@@ -14,14 +15,34 @@ from convgpu.daemon.system.procfs import start_time
 
 GIB = 1 << 30
 ME, PARENT = os.getpid(), os.getppid()
+X = frozenset({"x"})
 
 
 def candidates() -> Iterable[tuple[int, frozenset[str]]]:
-    return [(PARENT, frozenset({"x"})), (ME, frozenset())]
+    return [(PARENT, X), (ME, frozenset())]
 
 
-PARENTS = Mapped(2 * GIB, start_time(PARENT), frozenset({"x"}))
-MINE = Mapped(GIB, start_time(ME), frozenset())
+def make(size_of: Callable[[int], int], share: float = math.inf, most_silent: int = 64) -> MappingWalks:
+    return MappingWalks(share, lambda _: 7, size_of, most_silent)
+
+
+def sizes(found: Mapping[int, Mapped]) -> dict[int, int]:
+    return {pid: one.size for pid, one in found.items()}
+
+
+def test_what_is_told_of_a_process() -> None:
+    async def run() -> tuple[float, Mapping[int, Mapped], float]:
+        clock = asyncio.get_running_loop().time
+        return clock(), await make({PARENT: 2 * GIB, ME: 16 << 20}.__getitem__).read(candidates), clock()
+
+    before, found, after = asyncio.run(run())
+    assert found == {PARENT: Mapped(2 * GIB, start_time(PARENT), X, used=7, at=found[PARENT].at)}
+    assert before <= found[PARENT].at <= after
+
+
+def test_who_shares_the_address_space_of_another_until_it_starts_its_program_has_nothing() -> None:
+    told = iter([4 * GIB, 0, GIB, 2 * GIB])
+    assert sizes(asyncio.run(make(lambda _: next(told)).read(candidates))) == {ME: GIB}
 
 
 def test_a_process_that_keeps_its_reader_waiting_is_left_out_until_it_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -32,35 +53,56 @@ def test_a_process_that_keeps_its_reader_waiting_is_left_out_until_it_answers(ca
             answers.wait()
         return {PARENT: 2 * GIB, ME: GIB}[pid]
 
-    async def run() -> list[dict[int, Mapped]]:
-        walks = MappingWalks(math.inf, size_of)
-        seen = [dict(await walks.read(candidates)) for _ in range(3)]
+    async def run() -> list[dict[int, int]]:
+        walks = make(size_of)
+        seen = [sizes(await walks.read(candidates)) for _ in range(4)]
         answers.set()
-        while PARENT not in (found := dict(await walks.read(candidates))):
-            await asyncio.sleep(0)
+        while PARENT not in (found := sizes(await walks.read(candidates))):
+            await asyncio.sleep(0.01)
         return [*seen, found]
 
-    # The first look waits as long as it may; the next one finds the walk where it was.
-    assert asyncio.run(run()) == [{}, {ME: MINE}, {ME: MINE}, {PARENT: PARENTS, ME: MINE}]
-    text = f"what process {PARENT} maps cannot be read: somebody holds its address space"
-    assert [record.getMessage() for record in caplog.records] == [text]
+    # The first looks wait as long as they may; after a second it is left out. What it tells late counts, too.
+    assert asyncio.run(run()) == [{}, {}, {ME: GIB}, {ME: GIB}, {PARENT: 2 * GIB, ME: GIB}]
+    text = f"what process {PARENT} maps has not been told for 1 s: it has very many mappings, or somebody holds its"
+    assert [record.getMessage() for record in caplog.records] == [f"{text} address space"]
+
+
+def test_a_walk_that_nobody_waits_for_goes_no_further() -> None:
+    """Else each process that is slow to tell would leave a walk over all others behind."""
+    answers, asked = threading.Event(), list[int]()
+
+    def size_of(pid: int) -> int:
+        asked.append(pid)
+        if pid == PARENT:
+            answers.wait()
+        return 0
+
+    async def run() -> None:
+        walks = make(size_of)
+        while ME not in asked:
+            await walks.read(candidates)
+
+    asyncio.run(run())
+    answers.set()
+    wait_until(lambda: not any(one.name == "mappings" for one in threading.enumerate()), "no walk goes on")
+    assert asked == [PARENT, ME]
 
 
 def test_with_too_many_of_them_nobody_is_asked_any_more() -> None:
-    hang, asked = threading.Event(), []
+    hang, asked = threading.Event(), list[int]()
 
     def size_of(pid: int) -> int:
         asked.append(pid)
         return int(hang.wait())
 
     async def run() -> None:
-        walks = MappingWalks(math.inf, size_of, 3)
-        for number in range(5):
-            await walks.read(lambda number=number: [(ME + number, frozenset())])  # type: ignore[misc]
+        walks = make(size_of, most_silent=3)
+        for number in range(11):
+            await walks.read(lambda number=number: [(ME + number, X)])  # type: ignore[misc]
 
     asyncio.run(run())
     hang.set()
-    assert asked == [ME + number for number in range(3)]
+    assert len(asked) == 3
 
 
 def test_walks_take_their_part_of_the_time_and_no_more() -> None:
@@ -70,12 +112,9 @@ def test_walks_take_their_part_of_the_time_and_no_more() -> None:
         asked.append(pid)
         return GIB
 
-    async def run() -> list[dict[int, Mapped]]:
-        walks = MappingWalks(1e-9, size_of)
-        seen = [dict(await walks.read(candidates)) for _ in range(3)]
-        walks.forget()
-        return [*seen, dict(await walks.read(candidates))]
+    async def run() -> list[dict[int, int]]:
+        walks = make(size_of, 1e-9)
+        return [sizes(await walks.read(candidates)) for _ in range(3)]
 
-    both = {PARENT: Mapped(GIB, start_time(PARENT), frozenset({"x"})), ME: MINE}
-    assert asyncio.run(run()) == [both, both, both, {}]
-    assert asked == [PARENT, ME]
+    assert asyncio.run(run()) == [{PARENT: GIB, ME: GIB}] * 3
+    assert asked == [PARENT, PARENT, ME, ME]
