@@ -4,6 +4,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ _MAX_LINKS: Final = 255
 _FEW_LINKS: Final = 8
 _MAX_STEPS: Final = 4096  # looked up one by one; of one link up to 2,048
 _FEW_STEPS: Final = 256  # likewise under strict rules: each costs a look, and another at the folder
+_PATH_MAX: Final = 4096  # what is longer neither the kernel nor the Engine opens (path_resolution(7))
 _MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
 
 
@@ -80,6 +82,8 @@ class HostDevices:
         """Return how far a path leads within so many links, what of it is left, and the folders that were looked in."""
         done, todo = "/", deque(_parts(path))
         folders: dict[str, None] = {}
+        if len(path) >= _PATH_MAX:
+            return "/", [], folders
         links = steps = 0
         while todo and links < most:
             steps += 1
@@ -91,9 +95,15 @@ class HostDevices:
                 continue
             folders[done] = None
             step = os.path.join(done, part)  # noqa: PTH118 - as above
-            target = self._read_link(step)
+            target, is_there = self._read_link(step)
             if target is None:
                 done = step
+                if not is_there and ".." not in todo:  # and no link lies below nothing
+                    if steps + len(todo) > most_steps:
+                        return "/", [], folders
+                    *above, done = accumulate(todo, os.path.join, initial=done)
+                    folders |= dict.fromkeys(above)
+                    todo.clear()
                 continue
             if done != "/proc" and is_at_or_below(done, "/proc"):
                 return "/", [], folders
@@ -147,14 +157,17 @@ class HostDevices:
             return root / path.lstrip("/")
         return Path(path) if is_at_or_below(path, "/dev") else None
 
-    def _read_link(self, path: str) -> str | None:
+    def _read_link(self, path: str) -> tuple[str | None, bool]:
+        """Return where a link leads, None for what is none; and False where nothing is there."""
         local = self._local_path(path)
         if local is None:
-            return None
+            return None, True
         try:
-            return os.readlink(local)  # noqa: PTH115 - its text, not a Path
+            return os.readlink(local), True  # noqa: PTH115 - its text, not a Path
+        except (FileNotFoundError, NotADirectoryError):
+            return None, False
         except (OSError, ValueError):
-            return None
+            return None, True
 
 
 def _parts(path: str) -> list[str]:

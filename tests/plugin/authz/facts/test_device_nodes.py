@@ -166,3 +166,16 @@ def test_paths_lead_where_the_kernel_says(links: list[tuple[str, str, str]], pat
                 assert host.resolve(f"{top}/{path}") == str(Path(f"/proc/self/fd/{descriptor}").readlink())
             finally:
                 os.close(descriptor)
+
+
+def test_a_path_that_nobody_opens_costs_no_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is looked for once, and what is too long for the kernel not at all."""
+    looked = []
+    read = os.readlink
+    monkeypatch.setattr(os, "readlink", lambda path: looked.append(path) or read(path))
+    host = HostDevices(lambda: tmp_path)
+    (tmp_path / "there").mkdir()
+    paths = ["/missing" + "/a" * 300, "/there/" + "a/" * 3000, "/there/../" * 500, "/missing/../there/x/y"]
+    led = [host.resolve(path) for path in paths]
+    assert led == [paths[0], "/", "/", "/there/x/y"]
+    assert [path.name for path in looked] == ["missing", "missing", "there", "x"]
