@@ -61,7 +61,8 @@ class UnlimitedContainers:
         """Take what a sample of a device shows."""
         told = {one.name for one in self._found.get(device, ())}
         # Where nobody would be ended, what the host runs is nobody's concern.
-        found = [one for one in found if not one.pid or self._rules.stops()]
+        stops = self._rules.stops()
+        found = [one for one in found if stops or not one.pid]
         for one in found:
             if one.name not in told and not one.pid:
                 log.warning(_FOUND, one.name, one.size, device)

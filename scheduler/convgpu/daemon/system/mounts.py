@@ -27,7 +27,7 @@ def mounts_of(pid: int | str) -> list[Mount]:
         text = Path(f"/proc/{pid}/mountinfo").read_bytes()
     except OSError:
         return []
-    return [parse_mount(line) for line in text.splitlines()]
+    return [parse_mount(line) for line in text.split(b"\n") if line]  # \r is no end of one
 
 
 def parse_mount(line: bytes) -> Mount:

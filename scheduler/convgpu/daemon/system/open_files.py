@@ -83,8 +83,8 @@ def is_from_elsewhere(pid: int, descriptor: str) -> bool:
     """Say whether a process was given a descriptor by one that sees other mounts, as those of another container."""
     try:
         told = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().split()
-        opened = told[told.index("mnt_id:") + 1]
-        mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+        opened = told[told.index("mnt_id:") + 1].encode()
+        mounts = Path(f"/proc/{pid}/mountinfo").read_bytes().split(b"\n")
     except (OSError, ValueError):  # it has ended
         return False
-    return opened not in {mount.partition(" ")[0] for mount in mounts}
+    return opened not in {mount.partition(b" ")[0] for mount in mounts}

@@ -70,9 +70,12 @@ def has_ended(process: int) -> bool:
 
 
 def _read(task: int | str, file: str) -> str:
-    """Return a file of /proc/PID, or of a thread's (`PID/task/TID`); empty: it has ended."""
+    """Return a file of /proc/PID, or of a thread's (`PID/task/TID`); empty: it has ended.
+
+    Names in it can be any bytes but a line feed, and be used as paths.
+    """
     try:
-        return (_PROC / str(task) / file).read_text(errors="replace")
+        return os.fsdecode((_PROC / str(task) / file).read_bytes())
     except OSError:
         return ""
 
@@ -164,13 +167,8 @@ def pid_namespace(pid: int) -> int | None:
 
 def namespace_pids(pid: int) -> list[int]:
     """Return the pids of a process in each pid namespace from ours down to its own; empty if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return []
-    return next(
-        ([int(number) for number in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), []
-    )
+    lines = _read(pid, "status").split("\n")
+    return next(([int(number) for number in line.split()[1:]] for line in lines if line[:6] == "NSpid:"), [])
 
 
 def command(pid: int) -> str:

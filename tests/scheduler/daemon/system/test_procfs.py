@@ -16,7 +16,7 @@ from daemon import wait_until
 
 from convgpu.daemon.system import procfs
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
-from convgpu.daemon.system.procfs import containers_of, is_alive, open_peer, open_process, start_time
+from convgpu.daemon.system.procfs import containers_of, is_alive, namespace_pids, open_peer, open_process, start_time
 
 CGROUPS = Path("/sys/fs/cgroup")
 A, B = "a" * 64, "b" * 64
@@ -37,6 +37,24 @@ def test_a_process_lives_for_as_long_as_any_of_its_threads() -> None:
         process.kill()
         assert alive
         wait_until(lambda: not is_alive(process.pid), "it ends")
+
+
+_NAMED = """
+import sys
+with open("/proc/self/comm", "wb") as name:
+    name.write(b"x\\xff\\x0bNSpid:\\t7")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_name_that_a_process_gives_itself_says_which_pids_it_has() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _NAMED], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        assert (namespace_pids(process.pid)[0], is_alive(process.pid)) == (process.pid, True)
+        process.kill()
 
 
 _CONNECTS = """

@@ -43,15 +43,19 @@ class Ender:
             threading.Thread(target=self._work, args=(name,), name=f"end {name:.12}", daemon=True).start()
 
     def _work(self, name: str) -> None:
+        ended = Ended()
         try:
-            self._end_all_of(name)
+            self._end_all_of(name, ended)
         except Exception:  # a fault here must not keep the next order from being carried out
             log.exception("%s could not be ended", name)
+            for pid in list(ended.watched):
+                ended.close(pid)
+            self._surviving.pop(name, None)
             with self._lock:
                 self._orders.pop(name, None)
 
-    def _end_all_of(self, name: str) -> None:
-        ended, since, told = Ended(), time.monotonic(), False
+    def _end_all_of(self, name: str, ended: Ended) -> None:
+        since, told = time.monotonic(), False
         while (order := self._next(name, ended)) is not None or ended.watched:
             if order is not None:
                 end_all(order, ended)

@@ -55,7 +55,7 @@ def free(tables: Iterable[str], container: str) -> None:
 def is_frozen(table: str) -> bool:
     """Say whether the cgroups in a `/proc/PID/cgroup` are frozen, as `docker pause` and others leave them."""
     hierarchies = _hierarchies()
-    for line in table.splitlines():
+    for line in filter(None, table.split("\n")):
         _, names, path = line.split(":", 2)
         for each in hierarchies:
             if {*names.split(",")} <= each.controllers and path.startswith(f"{each.top}/"):
@@ -86,18 +86,18 @@ def _hierarchies() -> tuple[_Hierarchy, ...]:
 
 
 def _seen_in(root: str) -> Iterator[_Hierarchy]:
-    for line in _read(Path(root).parent / "mountinfo").splitlines():
+    for line in _read(Path(root).parent / "mountinfo").split("\n"):
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.partition(" ")
         if kind in {"cgroup", "cgroup2"}:
-            top, point = fields.split()[3:5]
+            top, point = fields.split(" ")[3:5]
             controllers = {""} if kind == "cgroup2" else {*options.split()[-1].split(",")} - {"rw"}
             yield _Hierarchy(frozenset(controllers), top.rstrip("/"), Path(root + point))
 
 
 def _folders(table: str, container: str, hierarchies: Iterable[_Hierarchy]) -> Iterator[tuple[frozenset[str], Path]]:
     """Return the folders of a container on the way to a process, from above, with the controllers that are there."""
-    for line in table.splitlines():
+    for line in filter(None, table.split("\n")):
         _, names, path = line.split(":", 2)
         parts = path.split("/")
         first = next((place for place, part in enumerate(parts) if container in part), None)
@@ -109,8 +109,9 @@ def _folders(table: str, container: str, hierarchies: Iterable[_Hierarchy]) -> I
 
 
 def _read(path: Path) -> str:
+    """Return a file; names in it can be any bytes but a line feed, and be used as paths."""
     try:
-        return path.read_text()
+        return os.fsdecode(path.read_bytes())
     except OSError:
         return ""
 

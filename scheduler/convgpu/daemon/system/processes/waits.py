@@ -51,6 +51,6 @@ def _wait(pid: int, thread: str) -> Wait:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return os.fsdecode(path.read_bytes())
     except OSError:
         return ""

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,46 @@ def test_speeds_of_disks_are_taken_away() -> None:
         assert [file.read_text() for file in files] == [""] * 4
     finally:
         group.rmdir()
+
+
+_ODD_MOUNT = """
+import os, subprocess, sys
+from convgpu.daemon.system.mounts import mounts_of
+from convgpu.daemon.system.processes import cgroups
+point = os.fsencode(sys.argv[1]) + b"/\\xff\\x85\\r x"
+os.mkdir(point)
+subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True)
+cgroups.free(["0::/a\\x0b/docker-%s.scope/\\udcff\\n" % sys.argv[2]], sys.argv[2])
+assert [mount.point for mount in mounts_of("self")][-1] == point
+assert not cgroups.is_frozen("7:freezer:/a\\x0b\\x85/b\\n0::/")
+"""
+
+
+def test_odd_bytes_in_names_of_mounts_and_cgroups_keep_nobody_from_being_ended(tmp_path: Path) -> None:
+    """Users of the host choose both: where they mount what they serve (FUSE), and their own cgroups."""
+    if os.geteuid() != 0:
+        pytest.skip("a mount needs root")
+    subprocess.run(["unshare", "--mount", sys.executable, "-c", _ODD_MOUNT, tmp_path, ID], check=True)
+
+
+def test_a_fault_leaves_no_descriptor_behind(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_pid: int) -> str | None:
+        if has_failed:
+            raise ValueError("odd")
+        has_failed.append(True)
+        return None
+
+    has_failed: list[bool] = []
+    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["sleep", "600"]) as other:
+        pids = [one.pid, other.pid]
+        Ender({}).end("x", Order(pids.__contains__, fail, lambda: pids))
+        wait_until(lambda: "x could not be ended" in caplog.text, "it is told")
+        other.kill()
+    wait_until(lambda: not pidfds(), "none is left")
+
+
+def pidfds() -> list[Path]:
+    return [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink() and "pidfd" in str(each.readlink())]
 
 
 def test_who_is_still_there_is_told_of_until_it_is_gone(
