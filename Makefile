@@ -29,7 +29,7 @@ test: venv check ## check, then all tests, on real Docker Engines as well
 test-fast: venv build ## tests that need no Engine and no browser and take at most 90 s together
 	@scripts/test-fast
 
-test-engines: venv check ## the tests on Docker Engines, on those of Debian 13 (26.1) and sid (28.5)
+test-engines: venv check ## the tests on Docker Engines, with cgroup v2 alone, and on those of Debian 13 (26.1) and sid (28.5)
 	@scripts/test-engines
 
 soak: venv check ## 500 containers come and go while the plugin's processes are killed; nothing must be left

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from host_state import has_left_hosts_network
+from host_state import CGROUP2, has_left_hosts_network
 
 SPARING = {"GOGC": "400"}
 """Less collecting of garbage, which is a third of each start of dockerd; it starts itself anew for each container."""
@@ -93,6 +93,7 @@ class Engine:
         hosts: where it listens beside its UNIX socket.
         settings: more of daemon.json.
         data: the data root of an Engine that has ended, of which this one gets a copy; none: it begins empty.
+        cgroup2: it finds version 2 of cgroups alone.
     """
 
     def __init__(
@@ -101,12 +102,14 @@ class Engine:
         settings: Mapping[str, object] | None = None,
         hosts: Sequence[str] = (),
         data: Path | None = None,
+        cgroup2: bool = False,
     ) -> None:
         assert has_left_hosts_network(), "an Engine of the tests would delete docker0: use the fixture start_engine"
         # Short, because the path of a UNIX socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
+        self._before = CGROUP2 if cgroup2 else ()
         self._hosts = [word for host in hosts for word in ("-H", host)]
         self.settings = self.directory / "daemon.json"
         self._settings: dict[str, object] = {"live-restore": False, **(settings or {})}
@@ -117,7 +120,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the daemon, or start it again after `kill`."""
-        command = ["setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host, *self._hosts]
+        command = [*self._before, "setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host, *self._hosts]
         command += ["--data-root", f"{self.directory}/data", "--exec-root", f"{self.directory}/exec"]
         command += ["--pidfile", f"{self.directory}/pid", "--config-file", str(self.settings)]
         command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
@@ -183,6 +186,10 @@ class Engine:
         except AssertionError as error:
             error.add_note(self.log.read_text(errors="replace")[-4000:])
             raise
+
+    def limits_cpus(self) -> bool:
+        """Tell whether it can limit CPUs: version 2 of cgroups cannot beside version 1, which has the controller."""
+        return self("info", "-f", "{{.CPUCfsQuota}}") == "true"
 
     def load(self, image: str) -> None:
         """Copy an image from the host's Engine."""
@@ -299,10 +306,14 @@ class Engine:
 
 @contextmanager
 def running_engine(
-    *, settings: Mapping[str, object] | None = None, hosts: Sequence[str] = (), data: Path | None = None
+    *,
+    settings: Mapping[str, object] | None = None,
+    hosts: Sequence[str] = (),
+    data: Path | None = None,
+    cgroup2: bool = False,
 ) -> Iterator[Engine]:
     """Start an Engine; at the end nothing of it is left."""
-    engine = Engine(settings=settings, hosts=hosts, data=data)
+    engine = Engine(settings=settings, hosts=hosts, data=data, cgroup2=cgroup2)
     try:
         yield engine
     finally:

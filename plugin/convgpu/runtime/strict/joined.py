@@ -163,9 +163,13 @@ def refuse_strangers(process: Process, named: set[str], *, shared: bool) -> User
 
 
 def _is_in(cgroup: str, container: str) -> bool:
-    """Tell whether a process is in the cgroup of a container, with any of the Engine's drivers."""
+    """Tell whether a process is in the cgroup of a container, with any of the Engine's drivers.
+
+    Below `user@UID.service` a user of the host gives the names, also those of containers.
+    """
     names = {container, f"docker-{container}.scope"}
-    return any(names & set(row.split(":", 2)[-1].split("/")) for row in cgroup.splitlines())
+    paths = (row.split(":", 2)[-1].partition("/user@")[0] for row in cgroup.splitlines())
+    return any(names & set(path.split("/")) for path in paths)
 
 
 def open_process(pid: int, kinds: list[str]) -> Process:

@@ -17,7 +17,8 @@ _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no na
 _MOST_STARTS: Final = 4096
 _MOST_TABLES: Final = 10
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
-_CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+# SLICE:NAME:ID is what a runtime that shall not ask systemd makes of a name for systemd.
+_CONTAINER: Final = re.compile(rb"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 # systemd gives each user of the host the cgroups below this one: the user names them, also after others' containers.
 _USERS: Final = re.compile(rb"/user@([0-9]+)\.service(?=/)")
 

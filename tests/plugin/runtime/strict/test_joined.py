@@ -86,6 +86,7 @@ def test_who_joins_nobody_stays_as_it_is(tmp_path):
         {"cgroup": f"0::/docker/{OTHER}\n"},
         {"cgroup": f"0::/docker/{PARTNER}0\n"},
         {"cgroup": f"0::/docker/{PARTNER} (deleted)\n"},
+        {"cgroup": f"0::/user.slice/user-4242.slice/user@4242.service/docker-{PARTNER}.scope\n"},
         {"cgroup": ""},
         {"user": HOST, "parent": None, "tables": ("0 0 4294967295\n",) * 2, "cgroup": "0::/user.slice\n"},
     ],

@@ -139,6 +139,24 @@ def test_what_a_user_of_the_host_names_after_a_container_is_not_that(delegated: 
         (f"9:name=systemd:/user@7.service/{A}\n8:pids:/docker/{B}", [f"user7-{A}", B]),
         ("0::/user.slice/user@7.service", []),
         (f"0::/x{A}/{A}0/docker-{A}.slice", []),
+        # Hosts with version 2 alone: the Engine's plugins, its containers in a slice, in Kubernetes, podman, Slurm.
+        (f"0::/system.slice/{A}", [A]),
+        (f"0::/teams.slice/teams-vision.slice/docker-{A}.scope", [A]),
+        (
+            f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a_1b.slice/cri-containerd-{A}.scope",
+            [A],
+        ),
+        (f"0::/kubepods.slice/kubepods-pod0a_1b.slice/crio-{A}.scope/container", [A]),
+        (f"0::/kubepods/burstable/pod0a-1b/{A}", [A]),
+        (f"0::/system.slice/containerd.service/kubepods-burstable-pod0a_1b.slice:cri-containerd:{A}", [A]),
+        (f"0::/system.slice/docker-{A}.scope/kubelet.slice/kubelet-kubepods.slice/cri-containerd-{B}.scope", [A, B]),
+        (f"0::/machine.slice/libpod-{A}.scope/container", [A]),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker-{A}.scope", [f"user1000-{A}"]),
+        ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0", []),
+        # In the reader's own cgroup namespace, beside it, and after the container's end (a zombie).
+        ("0::/", []),
+        (f"0::/../docker-{A}.scope", [A]),
+        (f"0::/system.slice/docker-{A}.scope (deleted)", []),
     ],
 )
 def test_containers_by_the_names_of_cgroups(line: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

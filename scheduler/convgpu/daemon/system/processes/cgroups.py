@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Final
 
 _PARENT: Final = re.compile(r"^PPid:\t([0-9]+)", re.MULTILINE)
-# What a file is written with; with None: with what the cgroup above has.
-_FREE: Final[dict[str, tuple[tuple[str, str | None], ...]]] = {
-    "": (("cpu.max", "max"), ("cpu.weight", "10000"), ("cpuset.cpus", "\n"), ("cgroup.freeze", "0")),  # version 2
-    "cpu": (("cpu.cfs_quota_us", "-1"), ("cpu.shares", "262144")),
-    "cpuset": (("cpuset.cpus", None),),
+# What a file is written with; "../NAME": with that file of the cgroup above. While a cgroup is idle it takes no weight.
+_FREE: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "": (  # version 2, which refuses an empty list of CPUs (ENOSPC) while a process is there
+        ("cpu.max", "max"),
+        ("cpu.idle", "0"),
+        ("cpu.weight", "10000"),
+        ("cpuset.cpus", "../cpuset.cpus.effective"),
+        ("cgroup.freeze", "0"),
+    ),
+    "cpu": (("cpu.cfs_quota_us", "-1"), ("cpu.idle", "0"), ("cpu.shares", "262144")),
+    "cpuset": (("cpuset.cpus", "../cpuset.cpus"),),
     "freezer": (("freezer.state", "THAWED"),),
 }
 # Speeds of disks, a line for each: what a line is written with behind its disk.
@@ -116,6 +122,6 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _write(path: Path, text: str | None) -> None:
+def _write(path: Path, text: str) -> None:
     with suppress(OSError):
-        path.write_text(text if text is not None else (path.parent.parent / path.name).read_text())
+        path.write_text((path.parent / text).read_text() if text.startswith("../") else text)

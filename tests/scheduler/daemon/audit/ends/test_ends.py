@@ -101,6 +101,97 @@ def test_a_frozen_container_is_ended_and_no_other_is_thawed(controlled: dict[str
         other.rmdir()
 
 
+@pytest.fixture
+def unified() -> Iterator[Path]:
+    """A container's cgroup of version 2, with the controllers that version 1 leaves to it; below it one of its own."""
+    parent = next((each for each in (CGROUPS / "unified", CGROUPS) if (each / "cgroup.controllers").exists()), None)
+    if os.geteuid() != 0 or parent is None or not os.access(parent / "cgroup.procs", os.W_OK):
+        pytest.skip("no cgroups of version 2 can be made here")
+    group = parent / NAME
+    (group / "own").mkdir(parents=True)
+    for controller in (group / "cgroup.controllers").read_text().split():
+        (group / "cgroup.subtree_control").write_text(f"+{controller}")
+    yield group
+    wait_until(lambda: not (group / "own/cgroup.procs").read_text(), "it is empty")
+    (group / "own").rmdir()
+    group.rmdir()
+
+
+def test_with_version_2_a_frozen_container_is_ended_and_thawed(unified: Path) -> None:
+    with start({"": unified}, "sleep", "600") as process:
+        wait_until(lambda: containers_of(process.pid) == [ID], "it is in its cgroup")
+        (unified / "cgroup.freeze").write_text("1")
+        wait_until(lambda: cgroups.is_frozen(f"0::/{NAME}/own\n"), "it is frozen")
+        Ender({}).end("x", order())
+        assert process.wait() == -9
+    wait_until(lambda: (unified / "cgroup.freeze").read_text() == "0\n", "it is thawed")
+    assert not cgroups.is_frozen(f"0::/{NAME}/own\n")
+
+
+def test_with_version_2_who_is_ended_is_gone_at_once_whatever_its_container_has_of_cpus(unified: Path) -> None:
+    if not (unified / "own/cpu.max").exists() or not (unified / "own/cpuset.cpus").exists():
+        pytest.skip("version 2 of cgroups limits no CPUs here")
+    own = unified / "own"
+    with start({"": unified}, "python3", "-c", HOG) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (unified / "cpuset.cpus").write_text("0")
+        (own / "cpuset.cpus").write_text("0")
+        (own / "cpu.idle").write_text("1")
+        (unified / "cpu.max").write_text("1000 1000000")
+        wait_until(lambda: "nr_throttled 0" not in (unified / "cpu.stat").read_text(), "it is throttled")
+        time_of_order = time.monotonic()
+        Ender({}).end("x", order())
+        assert process.wait() == -9
+        assert time.monotonic() - time_of_order < 10  # with the quota minutes
+    everywhere = (unified.parent / "cpuset.cpus.effective").read_text()
+    files = ("cpu.max", "own/cpu.idle", "own/cpu.weight", "cpuset.cpus", "own/cpuset.cpus")
+    assert [(unified / file).read_text() for file in files] == ["max 1000000\n", "0\n", "10000\n", *[everywhere] * 2]
+
+
+def test_with_version_2_speeds_of_disks_are_taken_away(unified: Path) -> None:
+    if not (unified / "io.max").exists():
+        pytest.skip("version 2 of cgroups limits no disks here")
+    disk = next((each / "dev").read_text().strip() for each in sorted(Path("/sys/block").glob("[!lr]*")))
+    for group in (unified, unified / "own"):
+        (group / "io.max").write_text(f"{disk} rbps=1000 wiops=10")
+    cgroups.free([f"0::/{NAME}/own\n"], ID)
+    assert [(group / "io.max").read_text() for group in (unified, unified / "own")] == ["", ""]
+
+
+def test_what_is_written_with_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in place of the kernel's: few machines have controllers of both versions."""
+    monkeypatch.setattr(cgroups, "_hierarchies", lambda: (cgroups._Hierarchy(frozenset({""}), "", tmp_path),))
+    limits = {
+        "cpu.max": "1000 1000000",
+        "cpu.idle": "1",
+        "cpu.weight": "1",
+        "cpuset.cpus": "0",
+        "cgroup.freeze": "1",
+        "io.max": "254:0 rbps=1000 wbps=max riops=max wiops=10",
+    }
+    parent = tmp_path / "system.slice"
+    for folder in (parent, parent / NAME, parent / NAME / "own", parent / f"docker-{'f' * 64}.scope"):
+        folder.mkdir(parents=True)
+        (folder / "cpuset.cpus.effective").write_text("0-1")
+        for name, text in limits.items():
+            (folder / name).write_text(text)
+    cgroups.free([f"9:name=systemd:/x\n0::/system.slice/{NAME}/own\n"], ID)
+    freed = {
+        "cpu.max": "max",
+        "cpu.idle": "0",
+        "cpu.weight": "10000",
+        "cpuset.cpus": "0-1",
+        "cgroup.freeze": "0",
+        "io.max": "254:0 rbps=max wbps=max riops=max wiops=max",
+    }
+    told = {
+        str(folder.relative_to(parent)): {name: (folder / name).read_text() for name in limits}
+        for folder in (parent, *(each for each in parent.rglob("*") if each.is_dir()))
+    }
+    assert told == {".": limits, NAME: freed, f"{NAME}/own": freed, f"docker-{'f' * 64}.scope": limits}
+
+
 def test_speeds_of_disks_are_taken_away() -> None:
     """A read that waits for its turn of a disk hears no signal."""
     group = CGROUPS / "blkio" / NAME
