@@ -3,7 +3,8 @@
 import os
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,11 @@ from convgpu.runtime.paths import is_at_or_below, normal
 _MAX_LINKS: Final = 255
 # Under strict rules. A long chain is good for nothing but to make each look-up slow, and by that races easy.
 _FEW_LINKS: Final = 8
-_MAX_STEPS: Final = 4096  # looked up one by one; of one link up to 2,048
+_MAX_STEPS: Final = 512  # looked up one by one, each for longer than the one before: what takes more leads to `/`
 _FEW_STEPS: Final = 256  # likewise under strict rules: each costs a look, and another at the folder
 _PATH_MAX: Final = 4096  # what is longer neither the kernel nor the Engine opens (path_resolution(7))
-_MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
+_MAX_NODES: Final = 500  # of one folder; one with more, or deeper ones, counts as one that holds a GPU
+_MAX_DEPTH: Final = 8
 
 
 class HostDevices:
@@ -137,17 +139,17 @@ class HostDevices:
         device = status.st_rdev
         return stat.S_ISCHR(status.st_mode) and self._numbers.has(os.major(device), os.minor(device))
 
-    def _holds_gpu(self, folder: Path) -> bool:
-        count = 0
-        for top, _, names in os.walk(folder):
-            for name in names:
+    def _holds_gpu(self, top: Path) -> bool:
+        """Tell whether a GPU lies in a folder or below; its user made it as large and deep as there is room."""
+        count, folders = 0, [(str(top), 0)]
+        while folders:
+            folder, depth = folders.pop()
+            for path, status in _entries(folder):
                 count += 1
-                try:
-                    status = os.stat(os.path.join(top, name))  # noqa: PTH116, PTH118 - thousands of them
-                except OSError:
-                    continue
-                if count > _MAX_NODES or self._is_gpu(status):
+                if count > _MAX_NODES or depth > _MAX_DEPTH or self._is_gpu(status):
                     return True
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append((path, depth + 1))
         return False
 
     def _local_path(self, path: str) -> Path | None:
@@ -168,6 +170,20 @@ class HostDevices:
             return None, False
         except (OSError, ValueError):
             return None, True
+
+
+def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Return what is in a folder; of a link to a node the node, of a link to a folder the link."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - hundreds of them
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)  # noqa: PTH118 - as above
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116 - as above
+            is_link = stat.S_ISDIR(status.st_mode) and os.path.islink(path)  # noqa: PTH114 - as above
+            yield path, os.lstat(path) if is_link else status
 
 
 def _parts(path: str) -> list[str]:

@@ -12,6 +12,8 @@ from convgpu.authz.verdict import Denied, Refusal
 MOST_THINGS: Final = 512
 # What names more, or has more bytes, is judged a few at a time.
 FEW_THINGS: Final = 8
+# Characters of a path that count as one thing more: each of its parts is a look, of a device or a mounted path.
+_LONG: Final = 256
 _SMALL_BODY: Final = 64 << 10
 _AT_ONCE: Final = 4
 _MOST_WAITING: Final = 32
@@ -30,9 +32,10 @@ _CROWDED: Final = Refusal(
 
 
 def count_things(container: ContainerSettings) -> int:
-    """Return how many things are looked up for a container."""
+    """Return how many things are looked up for a container; what has a long path counts as several."""
     lists = (container.mounts, container.devices, container.device_rules, container.cdi_names, container.volumes_from)
-    return sum(map(len, lists))
+    paths = (*container.devices, *(mount.source for mount in container.mounts))
+    return sum(map(len, lists)) + sum(len(path) // _LONG for path in paths)
 
 
 def refuse_too_many(container: ContainerSettings, more: int = 0) -> None:

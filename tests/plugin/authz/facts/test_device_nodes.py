@@ -179,3 +179,31 @@ def test_a_path_that_nobody_opens_costs_no_looks(tmp_path: Path, monkeypatch: py
     led = [host.resolve(path) for path in paths]
     assert led == [paths[0], "/", "/", "/there/x/y"]
     assert [path.name for path in looked] == ["missing", "missing", "there", "x"]
+
+
+@pytest.mark.parametrize(
+    ("folders", "files", "expected"), [(1, 400, False), (1, 600, True), (600, 0, True), (8, 0, False), (10, 1, True)]
+)
+def test_a_folder_that_is_too_large_to_look_through_counts_as_one_with_a_gpu(
+    tmp_path: Path, folders: int, files: int, expected: bool
+) -> None:
+    """Its user may make it as deep as 2,000 folders."""
+    folder = tmp_path / "top"
+    for _ in range(folders):
+        folder /= "d"
+    if folders < 100:
+        folder.mkdir(parents=True)
+    for number in range(folders if folders >= 100 else 0):
+        (tmp_path / f"top/{number}").mkdir(parents=True)
+    for number in range(files):
+        (folder / str(number)).touch()
+    assert HostDevices(lambda: tmp_path).is_gpu("/top") is expected
+
+
+def test_a_path_of_too_many_parts_leads_nowhere(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(600):
+        deep /= "a"
+    deep.mkdir(parents=True)
+    host = HostDevices(lambda: tmp_path)
+    assert [host.resolve("/a" * count) for count in (500, 513)] == ["/a" * 500, "/"]

@@ -90,3 +90,12 @@ def test_a_thread_with_a_turn_needs_no_second() -> None:
     over.set()
     for thread in threads:
         thread.join()
+
+
+def test_what_has_a_long_path_counts_as_several_things(strict: Any) -> None:
+    """Each part of a path is a look: four calls of 12 such devices held up those of others for 12 s."""
+    rules = []
+    for count in (32, 33):
+        devices = [{"PathOnHost": f"/dev/{number:02}{'/a' * 2000}"} for number in range(count)]
+        rules.append(strict.judge({"Image": "x", "HostConfig": {"Devices": devices}}).rule)
+    assert (rules[0] != "too-many", rules[1]) == (True, "too-many")
