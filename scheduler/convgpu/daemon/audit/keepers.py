@@ -12,6 +12,7 @@ from convgpu.core.audit.attribution import Kept
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.system.open_files import FileIdentity, holders, is_from_elsewhere
+from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import command, processes
 from convgpu.protocol import records
 
@@ -103,9 +104,9 @@ class Keepers:
             self._walking = loop.create_task(self._look(index))
 
     async def _look(self, index: ProcessIndex) -> None:
-        is_whole = await asyncio.to_thread(self._go_on)
+        is_whole = await in_daemon_thread(self._go_on)
         if is_whole:
-            self._candidates = await asyncio.to_thread(_describe, self._found, index)
+            self._candidates = await in_daemon_thread(lambda: _describe(self._found, index))
             self._is_any_sent = any(self._found.values())
             self._found = {}
             self._tell()

@@ -15,6 +15,7 @@ from convgpu.daemon.audit.ends.terminate import Order
 from convgpu.daemon.audit.overuse import OveruseRules
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.storage.history import History
+from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import processes, start_time
 from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
@@ -130,7 +131,7 @@ class UnlimitedContainers:
         self._starts = {own: known for own, known in self._starts.items() if known[0] == pids.get(own)}
         fresh = pids.keys() - self._starts.keys()
         if fresh:
-            starts = await asyncio.to_thread(_first_starts, fresh, index)
+            starts = await in_daemon_thread(lambda: _first_starts(fresh, index))
             self._starts |= {own: (pids[own], start) for own, start in starts.items()}
 
     def _record(self, one: Unlimited) -> records.Unlimited:

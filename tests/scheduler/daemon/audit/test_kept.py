@@ -261,3 +261,28 @@ def test_whoever_was_sent_a_descriptor_is_named_and_not_judged(tmp_path: Path, m
             assert f"was sent one: {', '.join(named)}. Restart" in daemon.log.read_text()
         wait_until(lambda: device(daemon)["unlimited"] == [], "nothing is kept any more")
         assert daemon.log.read_text().count("stay in use") == 1
+
+
+HUNG = """
+import asyncio, threading
+from convgpu.core.audit.attribution import Kept, Owner
+from convgpu.daemon.audit import keepers
+from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.report import AuditReport
+hangs = threading.Event()
+def processes():
+    hangs.set()
+    threading.Event().wait()
+keepers.processes = processes
+async def run():
+    found = keepers.Keepers(lambda: [(195, 255, None)], AuditReport())
+    found.see("x", [Kept(1, 1, Owner(), True)])
+    found.look(ProcessIndex({}, {}, {}))
+    while not hangs.is_set():
+        await asyncio.sleep(0.01)
+asyncio.run(run())
+"""
+
+
+def test_a_look_at_files_that_never_ends_keeps_no_scheduler_from_ending() -> None:
+    subprocess.run([sys.executable, "-c", HUNG], check=True, timeout=30)

@@ -76,10 +76,16 @@ def test_who_is_ended_is_gone_at_once_whatever_its_container_has_of_cpus(control
         Ender(surviving).end("x", order())
         assert process.wait() == -9
         assert time.monotonic() - time_of_order < 10  # with the quota minutes, without it some 50 ms
-    shares = (controlled["cpu"] / "own/cpu.shares").read_text()
-    assert ((controlled["cpu"] / "cpu.cfs_quota_us").read_text(), shares, surviving) == ("-1\n", "262144\n", {})
     everywhere = (CGROUPS / "cpuset/cpuset.cpus").read_text()
-    assert [(controlled["cpuset"] / each / "cpuset.cpus").read_text() for each in (".", "own")] == [everywhere] * 2
+    free = {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/own/cpu.shares": "262144\n"}
+    free |= {"cpuset/cpuset.cpus": everywhere, "cpuset/own/cpuset.cpus": everywhere}
+
+    def files() -> dict[str, str]:
+        return {name: (controlled[name.partition("/")[0]] / name.partition("/")[2]).read_text() for name in free}
+
+    # It is gone as soon as the first of them are written.
+    wait_until(lambda: files() == free, "all is free")
+    assert surviving == {}
 
 
 def test_a_frozen_container_is_ended_and_no_other_is_thawed(controlled: dict[str, Path]) -> None:
