@@ -165,10 +165,10 @@ def refuse_strangers(process: Process, named: set[str], *, shared: bool) -> User
 def _is_in(cgroup: str, container: str) -> bool:
     """Tell whether a process is in the cgroup of a container, with any of the Engine's drivers.
 
-    Below `user@UID.service` a user of the host gives the names, also those of containers.
+    Below `user@UID.service` a user of the host gives the names, also those of containers; a line feed is in none.
     """
     names = {container, f"docker-{container}.scope"}
-    paths = (row.split(":", 2)[-1].partition("/user@")[0] for row in cgroup.splitlines())
+    paths = (row.split(":", 2)[-1].partition("/user@")[0] for row in cgroup.split("\n"))
     return any(names & set(path.split("/")) for path in paths)
 
 
@@ -225,5 +225,5 @@ def _own(file: str) -> Identity:
 
 def read_at(folder: int, name: str) -> str:
     """Return the text of a file in an opened folder."""
-    with open(os.open(name, os.O_RDONLY, dir_fd=folder), encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - of a descriptor
-        return file.read()
+    with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as file:  # noqa: PTH123 - of a descriptor
+        return file.read().decode("utf-8", "surrogateescape")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convgpu.runtime.strict.idmap import open_user_namespace
-from convgpu.runtime.strict.joined import Process, held_path, hold_joined, open_process, refuse_strangers
+from convgpu.runtime.strict.joined import Process, held_path, hold_joined, open_process, read_at, refuse_strangers
 from convgpu.runtime.strict.judgement import NotListed
 from convgpu.runtime.strict.user_ids import FIRST, SLOT, UserIds, read_ids
 
@@ -87,6 +87,7 @@ def test_who_joins_nobody_stays_as_it_is(tmp_path):
         {"cgroup": f"0::/docker/{PARTNER}0\n"},
         {"cgroup": f"0::/docker/{PARTNER} (deleted)\n"},
         {"cgroup": f"0::/user.slice/user-4242.slice/user@4242.service/docker-{PARTNER}.scope\n"},
+        *({"cgroup": f"0::/user.slice/user@4242.service/x{end}0::/{PARTNER}\n"} for end in "\r\f\x1e\u2028"),
         {"cgroup": ""},
         {"user": HOST, "parent": None, "tables": ("0 0 4294967295\n",) * 2, "cgroup": "0::/user.slice\n"},
     ],
@@ -194,3 +195,12 @@ def test_who_has_ended_cannot_be_opened():
     ended.wait()
     with pytest.raises(FileNotFoundError):
         open_process(ended.pid, ["ipc"])
+
+
+def test_a_name_with_a_carriage_return_ends_no_line(tmp_path):
+    (tmp_path / "cgroup").write_bytes(b"0::/user@7.service/x\r0::/\xff\n")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert read_at(folder, "cgroup") == "0::/user@7.service/x\r0::/\udcff\n"
+    finally:
+        os.close(folder)
