@@ -65,8 +65,8 @@ _NOT_PREPARED: Final = Refusal(
     "Repeat `docker exec`, which prepares and starts one.",
 )
 _WHAT_HOLDS: Final = (
-    "so nobody can tell what it is: another call about it goes on, such as a start, a copy that nobody reads, or one "
-    "that waits at a FIFO in the place of its /etc/passwd.\nTry again when that has ended."
+    "so nobody can tell what it is: another call goes on, such as a start, a copy that nobody reads, one that waits at "
+    "a FIFO in the place of its /etc/passwd, or the removal of any volume or image.\nTry again when that has ended."
 )
 _NOTHING: Final = "nothing-to-judge"
 _NO_CONTAINER: Final = "no-such-container"
