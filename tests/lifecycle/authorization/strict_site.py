@@ -7,8 +7,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-DATA = "/srv/lab/data"
-TOOLS = "/srv/lab/tools"
+TOP = "/srv/convgpu-tests"  # on real Engines it is made, and removed
+DATA = f"{TOP}/data"
+TOOLS = f"{TOP}/tools"
 
 RULES = f"""
 mode = "strict"
@@ -64,7 +65,7 @@ INNOCENTS: dict[str, Host] = {
 
 def _paths(draw: random.Random) -> Iterator[tuple[str, Host]]:
     """Binds of what is not listed, in the forms of requests and in spellings of paths."""
-    tops = ("/", "/etc", "/root", "/usr/local/sbin", "/home", "/var/lib/docker", "/srv", "/srv/lab", "/etc/cron.daily")
+    tops = ("/", "/etc", "/root", "/usr/local/sbin", "/home", "/var/lib/docker", "/srv", TOP, "/etc/cron.daily")
     for top in tops:
         for path in (top, f"/{top}", f"{top}/.", f"{DATA}/../../..{top}", f"{top}/x/.."):
             mode = draw.choice(("", ":ro", ":rw", ":z"))
@@ -125,7 +126,7 @@ def _proc() -> Iterator[tuple[str, Host]]:
         yield f"read-only {paths[:2]}", {"ReadonlyPaths": paths}
     for paths in ([], ["/proc/kcore"], ["/x/../proc/kcore", "/proc/keys"]):
         yield f"masked {paths[:1]}", {"MaskedPaths": paths}
-    for path in ("/proc", "/sys", "/sys/fs/cgroup", "/proc/1/root", "/proc/self/root/srv/lab/data"):
+    for path in ("/proc", "/sys", "/sys/fs/cgroup", "/proc/1/root", f"/proc/self/root{DATA}"):
         yield f"bind {path} read-only", {"Binds": [f"{path}:/x:ro"]}
 
 

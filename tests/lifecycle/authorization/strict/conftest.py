@@ -1,10 +1,12 @@
 """An Engine under the strict rules of the sample site."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,31 @@ from raw_engine import RawEngine
 from strict_run import API, PROGRAM, body
 
 
+@contextmanager
+def folders() -> Iterator[None]:
+    """The folders of the site, for one run of this machine at a time; nobody else's are taken for them, and removed."""
+    top, mark = Path(strict_site.TOP), Path(strict_site.TOP, ".of-these-tests")
+    with Path(tempfile.gettempdir(), "convgpu-strict-site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if top.exists() and not mark.exists():
+            pytest.fail(f"{top} is not of these tests, which remove it afterwards: move it away")
+        for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        mark.touch()
+        if not os.path.ismount(strict_site.DATA):  # of a run that was killed
+            subprocess.run(["mount", "--bind", strict_site.DATA, strict_site.DATA], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,nosuid,nodev", strict_site.DATA], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", strict_site.DATA], check=True)
+            shutil.rmtree(top)
+
+
 @pytest.fixture(scope="session")
 def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterator[Engine]:
     """An Engine whose plugin and runtime read one file of strict rules."""
-    for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    if not os.path.ismount(strict_site.DATA):  # of a run that was killed
-        subprocess.run(["mount", "--bind", strict_site.DATA, strict_site.DATA], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,nosuid,nodev", strict_site.DATA], check=True)
-    with start_engine() as engine:
+    with folders(), start_engine() as engine:
         rules = engine.directory / "etc/convgpu/rules.toml"
         rules.parent.mkdir(parents=True)
         rules.write_text(strict_site.RULES)
@@ -34,8 +52,6 @@ def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterato
         engine.configure({"authorization-plugins": ["convgpu"]})
         yield engine
         engine.configure({"authorization-plugins": []})
-    subprocess.run(["umount", strict_site.DATA], check=True)
-    shutil.rmtree(Path(strict_site.DATA).parent)
 
 
 @pytest.fixture(scope="session")
