@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -181,22 +182,16 @@ def test_a_path_that_nobody_opens_costs_no_looks(tmp_path: Path, monkeypatch: py
     assert [path.name for path in looked] == ["missing", "missing", "there", "x"]
 
 
-@pytest.mark.parametrize(
-    ("folders", "files", "expected"), [(1, 400, False), (1, 600, True), (600, 0, True), (8, 0, False), (10, 1, True)]
-)
+@pytest.mark.parametrize(("deep", "wide", "expected"), [(1, 400, False), (1, 600, True), (8, 0, False), (10, 1, True)])
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
 def test_a_folder_that_is_too_large_to_look_through_counts_as_one_with_a_gpu(
-    tmp_path: Path, folders: int, files: int, expected: bool
+    tmp_path: Path, make: Callable[[Path], None], deep: int, wide: int, expected: bool
 ) -> None:
     """Its user may make it as deep as 2,000 folders."""
-    folder = tmp_path / "top"
-    for _ in range(folders):
-        folder /= "d"
-    if folders < 100:
-        folder.mkdir(parents=True)
-    for number in range(folders if folders >= 100 else 0):
-        (tmp_path / f"top/{number}").mkdir(parents=True)
-    for number in range(files):
-        (folder / str(number)).touch()
+    folder = tmp_path.joinpath("top", *["d"] * deep)
+    folder.mkdir(parents=True)
+    for number in range(wide):
+        make(folder / str(number))
     assert HostDevices(lambda: tmp_path).is_gpu("/top") is expected
 
 

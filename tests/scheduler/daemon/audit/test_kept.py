@@ -278,8 +278,7 @@ async def run():
     found = keepers.Keepers(lambda: [(195, 255, None)], AuditReport())
     found.see("x", [Kept(1, 1, Owner(), True)])
     found.look(ProcessIndex({}, {}, {}))
-    while not hangs.is_set():
-        await asyncio.sleep(0.01)
+    await asyncio.to_thread(hangs.wait)
 asyncio.run(run())
 """
 

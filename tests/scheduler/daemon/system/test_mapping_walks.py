@@ -58,7 +58,7 @@ def test_a_process_that_keeps_its_reader_waiting_is_left_out_until_it_answers(ca
         seen = [sizes(await walks.read(candidates)) for _ in range(4)]
         answers.set()
         while PARENT not in (found := sizes(await walks.read(candidates))):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         return [*seen, found]
 
     # The first looks wait as long as they may; after a second it is left out. What it tells late counts, too.
