@@ -17,6 +17,7 @@ from convgpu.core.audit.attribution import (
     Listing,
     MemorySample,
     Owner,
+    ProcessFacts,
     attribute,
     is_significant,
     lasting,
@@ -74,11 +75,15 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
 
 
 def play(
-    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]], uses: bool = True
+    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
+    uses: bool = True,
+    lease: int | None = None,
+    origin_of: Callable[[int, float], Owner] = lambda _pid, _since: UNKNOWN,
 ) -> list[Listing]:
     """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
 
-    `uses`: whoever gets a dead process's pid has the driver open.
+    `uses`: whoever gets a dead process's pid has the driver open. `lease`: of those, None without a session.
+    `origin_of`: whose a process was that nobody saw alive.
     """
     processes = ListedProcesses()
     found = []
@@ -87,7 +92,8 @@ def play(
         ended = {pid: size for pid, (start, size) in rows.items() if not start}
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts)
-        found.append(processes.update(sample, owners.__getitem__, running.__contains__, lambda _: uses, now))
+        facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, running.__contains__, lambda _: uses)
+        found.append(processes.update(sample, facts, now))
     return found
 
 
@@ -149,6 +155,38 @@ def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
         Listing({}, {}, unknown[:1]),
         Listing({}, {}, [unknown[0], replace(unknown[1], is_ending=True)]),
         Listing({}, {}, unknown),
+    ]
+
+
+def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -> None:
+    """Births are told later than samples; the memory was not there in the sample before."""
+    asked: list[tuple[int, float]] = []
+
+    def origin_of(pid: int, since: float) -> Owner:
+        asked.append((pid, since))
+        return UNKNOWN if len(asked) < 3 else A
+
+    dead = {1: (0, 30)}
+    samples = [(now, dead, {}, {"a"}) for now in (4.0, 6.0, 8.0, 10.0)]
+    first: tuple[float, dict[int, tuple[int, int]], dict[int, Owner], set[str]] = (2.0, {}, {}, {"a"})
+    found = play(first, *samples, origin_of=origin_of)
+    unknown = Kept(1, 30, UNKNOWN, is_left=True)
+    kept = [replace(unknown, is_ending=True), unknown, KEPT, KEPT]
+    assert found == [Listing({}, {}, []), *(Listing({}, {}, [one]) for one in kept)]
+    assert asked == [(1, 2.0)] * 3
+    asked.clear()
+    late = [(now, dead, {}, {"a"}) for now in (4.0, 9.0, 9.1)]
+    assert [listing.kept[0].owner for listing in play(first, *late, origin_of=origin_of)[1:]] == [UNKNOWN] * 3
+    assert asked == [(1, 2.0)] * 2
+
+
+def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own() -> None:
+    """Who keeps the memory of the dead one that had its pid makes more of it; the program has what was leased to it."""
+    more, lease = 30 + 20 + TOLERATED + 7, 20
+    rows = [ALIVE, (4.0, {1: (9, 30 + 12)}, {1: B}, {"a", "b"}), (6.0, {1: (9, more)}, {1: B}, {"a", "b"})]
+    assert play(*rows, lease=lease)[1:] == [
+        Listing({1: 12}, {1: B}, [ENDING]),
+        Listing({1: lease + TOLERATED}, {1: B}, [replace(KEPT, size=37)]),
     ]
 
 

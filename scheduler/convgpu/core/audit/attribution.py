@@ -20,6 +20,8 @@ NOISE: Final = 16 << 20
 UNCOUNTED: Final = 16 << 20
 # Seconds that the driver may take to free what an ended process held (0.3 were seen for 100 GiB).
 _FREED: Final = 1.0
+# Seconds after which it is known whose child a process was.
+_TOLD: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,8 @@ class _Listed:
         owner: whose it is.
         ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
         is_left: its container was seen not to run since.
+        since: seconds on the same clock at which its memory was not there yet.
+        found: likewise, at which it was found first, if nobody saw it alive.
     """
 
     start: int
@@ -195,10 +199,33 @@ class _Listed:
     owner: Owner
     ended: float = math.inf
     is_left: bool = False
+    since: float = -math.inf
+    found: float = -math.inf
 
     def kept(self, pid: int, now: float) -> Kept:
         """Return what it still has, once it has ended."""
         return Kept(pid, self.size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What is asked about the processes of one sample.
+
+    Attributes:
+        owner_of: says whose a living process is.
+        origin_of: says of an ended process whose it was that nobody saw alive, by its pid and since when its memory is
+            there; not known if that cannot be told.
+        lease_of: says what a process with a session may have on the device; None without one.
+        runs: says of a volume whether its container runs.
+        uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
+            listed. Who keeps the memory of a dead one might make more of it.
+    """
+
+    owner_of: Callable[[int], Owner]
+    origin_of: Callable[[int, float], Owner]
+    lease_of: Callable[[int], int | None]
+    runs: Callable[[str], bool]
+    uses: Callable[[int], bool]
 
 
 class ListedProcesses:
@@ -210,47 +237,57 @@ class ListedProcesses:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[int, _Listed]] = {}
+        self._times: dict[str, float] = {}  # of the last sample, by device
 
-    def update(
-        self,
-        sample: MemorySample,
-        owner_of: Callable[[int], Owner],
-        runs: Callable[[str], bool],
-        uses: Callable[[int], bool],
-        now: float,
-    ) -> Listing:
+    def update(self, sample: MemorySample, facts: ProcessFacts, now: float) -> Listing:
         """Tell the dead from the living in a sample.
 
         Args:
             sample: of one device; each is taken once, in their order.
-            owner_of: says whose a living process is.
-            runs: says of a volume whether its container runs.
-            uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
-                listed. Who keeps the memory of a dead one might make more of it.
-            now: seconds on any clock.
+            facts: about its processes.
+            now: seconds on the monotonic clock.
         """
-        held, before = sample.held or {}, self._known.get(sample.device)
+        before, last = self._known.get(sample.device), self._times.get(sample.device, -math.inf)
         living: dict[int, int] = {}
         owners: dict[int, Owner] = {}
-        dead: dict[int, _Listed] = {}
+        kept: list[Kept] = []
         fresh: dict[int, _Listed] = {}
-        for pid, size in (*held.items(), *sample.ended.items()):
+        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
             known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
             if start and (known is None or known.start == start):
-                living[pid], owners[pid] = size, owner_of(pid)
+                living[pid], owners[pid] = size, facts.owner_of(pid)
                 fresh[pid] = _Listed(start, size, _merge(owners[pid], known))
                 continue
             # What the first sample of all shows is not of just now.
             since = now if before is not None else -math.inf
-            one = known or _Listed(0, size, Owner(is_known=False), since)
-            is_shared = start and size > one.size and uses(pid)
-            one = replace(one, size=one.size if is_shared else size, ended=min(since, one.ended))
-            is_left = one.is_left or one.owner.volume is None or not runs(one.owner.volume)
-            fresh[pid] = dead[pid] = replace(one, is_left=is_left)
-            if is_shared:
-                living[pid], owners[pid] = size - one.size, owner_of(pid)
-        self._known[sample.device] = fresh
-        return Listing(living, owners, [one.kept(pid, now) for pid, one in dead.items()])
+            one = known or _Listed(0, size, Owner(is_known=False), since, since=last, found=now)
+            if share := _share(pid, size - one.size, facts) if start else 0:
+                living[pid], owners[pid] = share, facts.owner_of(pid)
+            one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
+            fresh[pid] = one if share else replace(one, size=size)
+            kept.append(replace(one, size=size - share).kept(pid, now))
+        self._known[sample.device], self._times[sample.device] = fresh, now
+        return Listing(living, owners, kept)
+
+
+def _share(pid: int, more: int, facts: ProcessFacts) -> int:
+    """Return what a process has, in bytes, of what came to be listed after the end of one that had its pid.
+
+    Who keeps the memory of the dead one can make more of it, too. So a process with a session has no more of it than
+    was leased to it, and what is tolerated.
+    """
+    if more <= 0 or not facts.uses(pid):
+        return 0
+    lease = facts.lease_of(pid)
+    return more if lease is None else min(more, lease + TOLERATED)
+
+
+def _follow(pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
+    """Return a dead one with what is known of it now: births are told a little later than samples."""
+    if not one.owner.is_known and now - one.found <= _TOLD:
+        one = replace(one, owner=facts.origin_of(pid, one.since), is_left=False)
+    is_left = one.is_left or one.owner.volume is None or not facts.runs(one.owner.volume)
+    return replace(one, is_left=is_left)
 
 
 def _merge(owner: Owner, known: _Listed | None) -> Owner:

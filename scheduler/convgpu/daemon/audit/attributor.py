@@ -2,11 +2,21 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.audit.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
+from convgpu.core.audit.attribution import (
+    Attribution,
+    Kept,
+    ListedProcesses,
+    Listing,
+    MemorySample,
+    Owner,
+    ProcessFacts,
+    attribute,
+)
+from convgpu.core.audit.births import Place
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -45,6 +55,7 @@ class Attributor:
         sessions: of all containers.
         resolver: finds the containers of processes.
         control: the driver's control node.
+        place_of: says where an ended process ran, by its pid and since when its memory is there (see Origins).
     """
 
     def __init__(
@@ -53,11 +64,13 @@ class Attributor:
         sessions: SessionRegistry,
         resolver: ContainerResolver,
         control: FileIdentity | None = None,
+        place_of: Callable[[int, float], Place] = lambda _pid, _since: (),
     ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
         self._control = control
+        self._place_of = place_of
         self._listed = ListedProcesses()
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
@@ -93,19 +106,28 @@ class Attributor:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""
         latest = self._latest.get(sample.device)
         if latest is None or latest[0] is not sample:
-
-            def owner_of(pid: int) -> Owner:
-                return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
-
-            def runs(name: str) -> bool:
-                return self._machine.runs(name) and self._machine.account(name, sample.device) is not None
-
-            def uses(pid: int) -> bool:
-                return self._control is None or has_open(pid, self._control)
-
-            listing = self._listed.update(sample, owner_of, runs, uses, time.monotonic())
+            listing = self._listed.update(sample, self._facts(sample.device, index), time.monotonic())
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
+
+    def _facts(self, device: str, index: ProcessIndex) -> ProcessFacts:
+        def owner_of(pid: int) -> Owner:
+            return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
+
+        def origin_of(pid: int, since: float) -> Owner:
+            container = index.outermost(self._place_of(pid, since))
+            return Owner(index.by_id.get(container or ""), container, is_known=container is not None)
+
+        def lease_of(pid: int) -> int | None:
+            return self.leases({pid}).get((pid, device), 0) if pid in index.by_pid else None
+
+        def runs(name: str) -> bool:
+            return self._machine.runs(name) and self._machine.account(name, device) is not None
+
+        def uses(pid: int) -> bool:
+            return self._control is None or has_open(pid, self._control)
+
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses)
 
     def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
         """Return what containers that have ended still hold of a device, for others keep it."""

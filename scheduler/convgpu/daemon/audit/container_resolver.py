@@ -33,15 +33,16 @@ class ProcessIndex:
         """As `volume_of`, but only by what the kernel says of the process now."""
         ids = containers_of(pid)
         if ids:
-            return self.by_id.get(self._outermost(ids) or "")
+            return self.by_id.get(self.outermost(ids) or "")
         namespace = pid_namespace(pid)
         return None if namespace is None else self.by_namespace.get(namespace)
 
     def container_of(self, pid: int) -> str | None:
         """Return the id of the container in whose cgroup a process runs now, None for one of the host."""
-        return self._outermost(containers_of(pid))
+        return self.outermost(containers_of(pid))
 
-    def _outermost(self, ids: Iterable[str]) -> str | None:
+    def outermost(self, ids: Iterable[str]) -> str | None:
+        """Return the container of the Engine among those in which a process runs, None if there is none."""
         # Not the first that is known: a container may name cgroups below its own as it likes, after another one too.
         return next((found for found in ids if found not in self.own), None)
 

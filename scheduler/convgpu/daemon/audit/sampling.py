@@ -14,7 +14,7 @@ from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.mapping_walks import Candidates, MappingWalks
-from convgpu.daemon.system.procfs import is_alive, processes, start_time
+from convgpu.daemon.system.procfs import is_alive, processes, start_time, ticks_since_boot
 
 # Less memory without an owner is not looked for.
 _WORTH: Final = 64 << 20
@@ -159,7 +159,8 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
         held = devices.used_by(uuid)
     except DeviceError:
         return MemorySample(uuid, total, used)
-    starts = {pid: start for pid in held if is_alive(pid) and (start := start_time(pid))}
+    asked = ticks_since_boot()  # who began later has the pid of one that is listed
+    starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
     living = {pid: size for pid, size in held.items() if pid in starts}
     ended = {pid: size for pid, size in held.items() if pid not in starts}
     return MemorySample(uuid, total, used, living, ended=ended, starts=starts)

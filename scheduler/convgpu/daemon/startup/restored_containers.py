@@ -37,6 +37,7 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.running_machine import RunningMachine
 from convgpu.daemon.storage.settings import TAKEN_OFF
+from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.transport.shared_page import PageLibrary
 from convgpu.daemon.usage.sampler import UsageSampler
 
@@ -57,6 +58,7 @@ class RestoredContainers:
     report: AuditReport
     pauses: PauseText
     sampler: UsageSampler
+    origins: Origins
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -65,6 +67,7 @@ class RestoredContainers:
         self.running.shares.close()
         self.audit.close()
         self.sampler.close()
+        self.origins.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
@@ -83,7 +86,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     containers.host_memory = {row.uuid: running.elastic.planned(row.uuid) for row in host.capacities}
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
-    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control)
+    origins = Origins()
+    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control, origins.place_of)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
@@ -96,8 +100,10 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     audit, unlimited = _make_audit(running, sampler, attributor, report, settings)
     pauses = _explain_pauses(running, containers)
     usage = _start_sampler(running, containers, report)
+    if settings.audit:
+        origins.start()
     return RestoredContainers(
-        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage
+        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, origins
     )
 
 

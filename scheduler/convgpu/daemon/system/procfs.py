@@ -5,6 +5,7 @@ import os
 import re
 import select
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MOST_STARTS: Final = 4096
 _MOST_TABLES: Final = 10
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
@@ -117,6 +119,11 @@ def start_time(pid: int) -> int:
         _starts.clear()
     _starts[pid] = int(fields[19])
     return _starts[pid]
+
+
+def ticks_since_boot() -> int:
+    """Return the time that `start_time` counts in, in clock ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
 def containers_of(pid: int) -> list[str]:

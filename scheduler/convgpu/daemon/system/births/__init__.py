@@ -1,0 +1,1 @@
+"""The births of processes, as the kernel tells of them."""

@@ -1,0 +1,76 @@
+"""Where a process ran that nobody saw alive, by its relatives: tables of the pure part."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from convgpu.core.audit.births import Births, Place
+
+A, B, HOST = ("id-a",), ("id-b",), ()
+
+# Births: pid, its parent's pid, when; then who was seen where.
+Births_ = list[tuple[int, int, float]]
+SHIM = [(10, 1, 0.0), (11, 10, 0.1), (20, 10, 5.0), (21, 20, 5.1)]  # a shim, its container's first program, a runtime
+
+
+@pytest.mark.parametrize(
+    ("births", "seen", "children", "place"),
+    [
+        ([], {}, {}, HOST),
+        ([(21, 20, 5.1)], {}, {}, HOST),
+        # Its parent is in a container, or that one's.
+        ([(10, 1, 0.0), (20, 10, 5.0), (21, 20, 5.1)], {10: A}, {}, A),
+        ([(10, 1, 0.0), (20, 10, 5.0), (21, 20, 5.1)], {10: HOST, 20: A}, {}, A),
+        # Its child is.
+        ([(21, 20, 5.1), (22, 21, 5.2)], {22: A}, {}, A),
+        ([(21, 20, 5.1), (22, 21, 5.2), (23, 21, 5.3)], {22: A, 23: B}, {}, HOST),
+        # It was seen on the host itself, whatever it started there.
+        ([(21, 20, 5.1), (22, 21, 5.2)], {21: HOST, 22: A}, {}, HOST),
+        # A runtime put it into the container whose shim started that.
+        (SHIM, {10: HOST, 11: A}, {10: [A]}, A),
+        (SHIM, {10: HOST, 11: A}, {10: [A, B]}, HOST),
+        (SHIM, {10: HOST}, {}, HOST),
+        # Orphans come to the first process from any container.
+        ([(1, 0, 0.0), (21, 1, 5.1)], {1: HOST}, {1: [A]}, HOST),
+        # Its parent's pid is somebody else's now.
+        ([(20, 1, 5.0), (21, 20, 5.1), (20, 2, 5.2)], {20: B}, {}, HOST),
+    ],
+)
+def test_a_process_ran_where_its_relatives_do(
+    births: Births_, seen: Mapping[int, Place], children: Mapping[int, list[Place]], place: Place
+) -> None:
+    def living_children(pid: int) -> Iterator[Place]:
+        yield from children.get(pid, [])
+
+    known = Births()
+    for pid, where in seen.items():
+        known.place(pid, where)  # of whom no birth is known
+    pending = dict(seen)
+    for pid, parent, at in births:
+        known.add(pid, parent, at)
+        if pid in pending and sum(row[0] == pid for row in births) == 1:
+            known.place(pid, pending.pop(pid))
+    for pid, where in pending.items():
+        known.place(pid, where)
+    assert known.place_of(21, 1.0, living_children) == place
+
+
+def test_of_two_that_had_a_pid_it_is_the_later_one_if_the_memory_came_after_that() -> None:
+    births = Births()
+    for pid, parent, at, place in [(10, 1, 0.0, A), (11, 1, 0.0, B), (21, 10, 2.0, None), (21, 11, 5.0, None)]:
+        births.add(pid, parent, at)
+        if place:
+            births.place(pid, place)
+    assert [births.place_of(21, since, lambda _: []) for since in (5.5, 5.0, 4.9)] == [B, B, HOST]
+    births.add(21, 11, 6.0)
+    assert births.place_of(21, 4.0, lambda _: []) == B  # both were there
+
+
+def test_births_are_forgotten_when_there_are_too_many_or_some_were_lost() -> None:
+    births = Births(most=2)
+    for pid in (10, 11, 12):
+        births.add(pid, 1, 0.0)
+        births.place(pid, A)
+    assert [births.place_of(pid, 1.0, lambda _: []) for pid in (10, 11, 12)] == [HOST, A, A]
+    births.clear()
+    assert births.place_of(12, 1.0, lambda _: []) == HOST
