@@ -1,8 +1,9 @@
 """What processes map of managed memory (proc(5))."""
 
-import os
 import re
 from typing import Final
+
+from convgpu.daemon.system.procfs import ask_threads
 
 # START-END PERMISSIONS OFFSET: a shared mapping whose offset in its file is its address. The driver takes no other for
 # managed memory (uvm_mmap in kernel-open/nvidia-uvm/uvm.c), and where a mapping begins anything else lies by accident
@@ -17,15 +18,18 @@ def managed_size(pid: int) -> int:
     Whoever holds the lock of its address space keeps us waiting, for as long as it likes: call it in a thread that
     nobody waits for. The first thread of a process may have ended, and shows nothing then.
     """
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - only names are needed
-    except OSError:
-        return 0
-    for thread in threads:
-        found = _read(f"/proc/{pid}/task/{thread}/maps")
-        if found is not None:
-            return found
-    return 0
+    found = _read(f"/proc/{pid}/maps")
+    if found is not None:
+        return found
+    sizes: list[int] = []
+
+    def tells(task: str) -> bool | None:
+        size = _read(f"/proc/{task}/maps")
+        sizes.extend([] if size is None else [size])
+        return None if size is None else True
+
+    ask_threads(pid, tells)
+    return sum(sizes)
 
 
 def _read(path: str) -> int | None:

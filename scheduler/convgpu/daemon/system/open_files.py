@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
-from convgpu.daemon.system.procfs import pid_namespace
+from convgpu.daemon.system.procfs import is_alive, is_running, pid_namespace
 
 _AT_FDCWD: Final = -100
 # Whoever serves the file (FUSE, a server in the network) is not asked: a container could keep us waiting for ever.
@@ -55,9 +55,11 @@ def has_open(pid: int, file: FileIdentity) -> bool:
     """Say whether a process has a file open or mapped; of a device, any of its kind (major number).
 
     Yes, too, if that cannot be told, or not in time (see `bounded_looks`), or if it has more than a thousand of either.
-    Its first thread's descriptors count.
+    Its first thread's descriptors count; once that has ended it shows none, and nobody can tell.
     """
-    return _looks.ask(pid, lambda: _has_open(pid, file)) is not False
+    if _looks.ask(pid, lambda: _has_open(pid, file)) is not False:
+        return True
+    return not is_running(pid) and is_alive(pid)
 
 
 def _has_open(pid: int, file: FileIdentity) -> bool:

@@ -6,7 +6,8 @@ import re
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,11 @@ from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 
 _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
+_THREADS: Final = re.compile(r"^Threads:\t(\d+)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MOST_STARTS: Final = 4096
-_MOST_TABLES: Final = 10
+_MOST_READS: Final = 512  # of one process's threads in one look that finds none; more for one that has more
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
 # SLICE:NAME:ID is what a runtime that shall not ask systemd makes of a name for systemd.
 _CONTAINER: Final = re.compile(rb"[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
@@ -26,6 +28,7 @@ _USERS: Final = re.compile(rb"/user@([0-9]+)\.service(?=/)")
 
 _looks: Final = BoundedLooks()
 _starts: Final[dict[int, int]] = {}  # what was told last, by pid
+_told: Final[dict[int, tuple[int, list[str]]]] = {}  # by pid, when it started, and the containers that a thread named
 
 
 def boot_id() -> str:
@@ -86,15 +89,53 @@ def _read(task: int | str, file: str) -> str:
 def is_alive(pid: int) -> bool:
     """Say whether a process lives and is not exiting. Its first thread may have ended before the others.
 
-    By `status`, which the kernel tells of every process without waiting (see `bounded_looks`).
+    By `status`, which the kernel tells of every process without waiting (see `bounded_looks`). One whose threads come
+    and go faster than they can be read lives: who exits as a whole makes no more.
     """
-    return _is_running_task(pid) or any(_is_running_task(f"{pid}/task/{thread}") for thread in _threads(pid))
+    return is_running(pid) or ask_threads(pid, is_running) is not False
 
 
-def _is_running_task(task: int | str) -> bool:
+def is_running(task: int | str) -> bool | None:
+    """Say whether a thread, of a pid the first one, has not ended and is not exiting; None if it is gone."""
+    if not (text := _read(task, "status")):
+        return None
     # Who exits gives its memory up first: then the kernel tells no size of it any more.
-    state = _STATE.search(text := _read(task, "status"))
+    state = _STATE.search(text)
     return state is not None and state[1] not in "ZX" and "\nVmSize:" in text
+
+
+def ask_threads(pid: int, tells: Callable[[str], bool | None]) -> bool | None:
+    """Ask the threads of a process, but its first one, until one tells; the youngest first.
+
+    Threads may each make the next one and end at once, and be gone when they are read: they are listed again. That no
+    thread is left out is certain only if two listings in a row are equal, all were there in both, and the kernel
+    counted as many in between.
+
+    Args:
+        pid: of a process whose first thread has ended, or is about to.
+        tells: says whether a thread, `PID/task/TID`, tells; None: it is gone, or ends.
+
+    Returns:
+        Whether one told; None if they came and went too fast to say so.
+    """
+    before: list[str] = []
+    reads, most = 0, _MOST_READS
+    while reads < most:
+        count = _THREADS.search(_read(pid, "status"))
+        if count is None or count[1] == "1":
+            return False
+        threads = [thread for thread in _threads(pid) if thread != str(pid)]
+        answers = []
+        for thread in reversed(threads):
+            answers.append(tells(f"{pid}/task/{thread}"))
+            if answers[-1]:
+                return True
+        if threads == before and None not in answers and int(count[1]) == len(threads) + 1:
+            return False
+        before = [] if None in answers else threads
+        most = max(most, 3 * len(threads))
+        reads += len(threads) + 1
+    return None
 
 
 def _threads(pid: int) -> list[str]:
@@ -131,27 +172,43 @@ def containers_of(pid: int) -> list[str]:
 
     There can be several: the Engine may run in a container itself. Below its own container's cgroup a process can
     choose any names. What a user of the host named after a container is that user's: `user1000-ID`. Under cgroup v1 a
-    first thread that has ended shows the root (cgroup_exit in kernel/cgroup): then another thread tells.
+    first thread that has ended shows the root (cgroup_exit in kernel/cgroup): then another thread tells, and if none
+    can be read in time, what one told last.
     """
-    found = _named_by(pid)
-    if not found and not _is_running_task(pid):
-        return next((own for thread in _threads(pid) if (own := _named_by(f"{pid}/task/{thread}"))), [])
+    found = _named_by(_read(pid, "cgroup"))
+    if found or is_running(pid):
+        return found
+    tables: list[str] = []
+    if ask_threads(pid, partial(_read_table, tables)) is None:
+        start, told = _told.get(pid, (0, []))
+        return told if start and start == start_time(pid) else []
+    if found := _named_by("".join(tables)):
+        if len(_told) >= _MOST_STARTS:
+            _told.clear()
+        _told[pid] = start_time(pid), found
     return found
 
 
 def cgroup_tables(pid: int) -> list[str]:
-    """Return the tables of cgroups (cgroups(7)) of a process, and if its first thread has ended, of some others."""
-    threads = [] if _is_running_task(pid) else [f"{pid}/task/{thread}" for thread in _threads(pid)[:_MOST_TABLES]]
-    tasks: list[int | str] = [pid, *threads]
-    return [table for task in tasks if (table := _read(task, "cgroup"))]
+    """Return the table of cgroups (cgroups(7)) of a process, and if its first thread has ended, another one's, too."""
+    tables = [table] if (table := _read(pid, "cgroup")) else []
+    if not is_running(pid):
+        ask_threads(pid, partial(_read_table, tables))
+    return tables
 
 
-def _named_by(task: int | str) -> list[str]:
-    try:
-        text = Path(f"/proc/{task}/cgroup").read_bytes()
-    except OSError:
-        return []
-    return list(dict.fromkeys(name for line in text.split(b"\n") for name in _names(line)))
+def _read_table(tables: list[str], task: str) -> bool | None:
+    """Add a thread's table of cgroups, and say whether it has one; None if that cannot be told."""
+    table = _read(task, "cgroup")
+    # Under version 1 who exits shows nothing but roots. Under version 2 alone all threads' are the first one's.
+    is_told = any(line and not (line.startswith("0:") or line.endswith(":/")) for line in table.split("\n"))
+    if is_told:
+        tables.append(table)
+    return is_told or (False if table else None)
+
+
+def _named_by(table: str) -> list[str]:
+    return list(dict.fromkeys(name for line in os.fsencode(table).split(b"\n") for name in _names(line)))
 
 
 def _names(line: bytes) -> Iterator[str]:

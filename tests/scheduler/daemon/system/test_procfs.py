@@ -8,15 +8,26 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from daemon import wait_until
 
 from convgpu.daemon.system import procfs
+from convgpu.daemon.system.mappings import managed_size
+from convgpu.daemon.system.open_files import has_open
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
-from convgpu.daemon.system.procfs import containers_of, is_alive, namespace_pids, open_peer, open_process, start_time
+from convgpu.daemon.system.procfs import (
+    cgroup_tables,
+    containers_of,
+    is_alive,
+    namespace_pids,
+    open_peer,
+    open_process,
+    start_time,
+)
 
 CGROUPS = Path("/sys/fs/cgroup")
 A, B = "a" * 64, "b" * 64
@@ -37,6 +48,89 @@ def test_a_process_lives_for_as_long_as_any_of_its_threads() -> None:
         process.kill()
         assert alive
         wait_until(lambda: not is_alive(process.pid), "it ends")
+
+
+# The first thread has ended; each other one makes the next one and ends at once.
+_HOPS = r"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define SHARED (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM)
+static char stacks[64][4096] __attribute__((aligned(64)));
+static int hop(void *at) {
+    long next = ((long)at + 1) & 63;
+    while (clone(hop, stacks[next] + 4000, SHARED, (void *)next) < 0);
+    syscall(SYS_exit, 0);
+    return 0;
+}
+int main(void) {
+    alarm(60);
+    read(0, stacks, 1);
+    clone(hop, stacks[0] + 4000, SHARED, 0);
+    syscall(SYS_exit, 0);
+}
+"""
+
+
+@contextmanager
+def _hopping(folder: Path, begin: Callable[[int], object] = id) -> Iterator[int]:
+    """Run that program, and call `begin` with its pid before; yield the pid once its first thread has ended."""
+    program = folder / "hops"
+    subprocess.run(["cc", "-O2", "-x", "c", "-", "-o", program], input=_HOPS.encode(), check=True)
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        try:
+            begin(process.pid)
+            assert process.stdin is not None
+            process.stdin.close()
+            status = Path(f"/proc/{process.pid}/stat")
+            wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "Z", "its first thread ends")
+            yield process.pid
+        finally:
+            process.kill()
+        wait_until(lambda: not is_alive(process.pid), "it ends")
+        assert (has_open(process.pid, (1, 9999, None)), managed_size(process.pid)) == (False, 0)
+
+
+def test_a_process_lives_whose_threads_each_make_the_next_one_and_end(tmp_path: Path) -> None:
+    with _hopping(tmp_path) as pid:
+        assert [is_alive(pid) for _ in range(1000)] == [True] * 1000
+        # What nobody can tell, as its first thread has no descriptors any more: any other of this kind of device.
+        assert [has_open(pid, (9999, 0, None)) for _ in range(100)] == [True] * 100
+
+
+def test_a_process_stays_in_its_container_whose_threads_each_make_the_next_one_and_end(tmp_path: Path) -> None:
+    """Under version 1 only a thread that lives says where it is."""
+    if os.geteuid() != 0 or not os.access(CGROUPS / "pids/cgroup.procs", os.W_OK):
+        pytest.skip("no cgroups of version 1 can be made here")
+    container = secrets.token_hex(32)
+    group = CGROUPS / "pids" / container
+    group.mkdir()
+    try:
+        with _hopping(tmp_path, lambda pid: (group / "cgroup.procs").write_text(str(pid))) as pid:
+            told = [containers_of(pid) for _ in range(1000)]
+            tables = [any(container in table for table in cgroup_tables(pid)) for _ in range(300)]
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "it is empty")
+        group.rmdir()
+    assert told == [[container]] * 1000
+    assert tables == [True] * 300
+
+
+def test_what_nobody_can_read_in_time_is_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same process, and of no other that has its pid now."""
+    starts = [7, 7, 8]
+    answers: list[bool | None] = [None, True, None, None]
+
+    def ask(_pid: int, tells: Callable[[str], bool | None]) -> bool | None:
+        return answers.pop(0) and tells("1/task/1")
+
+    tables = {1: "5:pids:/\n", "1/task/1": f"5:pids:/docker/{A}\n"}
+    monkeypatch.setattr(procfs, "ask_threads", ask)
+    monkeypatch.setattr(procfs, "start_time", lambda _pid: starts.pop(0))
+    monkeypatch.setattr(procfs, "_read", lambda task, file: tables[task] if file == "cgroup" else "")
+    monkeypatch.setattr(procfs, "_told", {})
+    assert [containers_of(1) for _ in answers[:]] == [[], [A], [A], []]
 
 
 _NAMED = """
