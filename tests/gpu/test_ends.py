@@ -1,5 +1,6 @@
-"""Twenty times a container that holds most of the card ends, in three ways, while another waits for all of it."""
+"""Ends: of containers that hold most of the card while another waits, and of programs while nobody looks."""
 
+import json
 import statistics
 import time
 
@@ -51,3 +52,70 @@ def test_a_waiter_is_never_refused_however_often_a_holder_ends(
         for how in ENDS
     }
     assert len(turns) == TURNS
+
+
+# Takes 3 GiB and says how long it lived.
+SHORT = """
+import ctypes, os, signal, socket, time
+def take():
+    begun, cuda, word = time.monotonic(), ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+    assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
+    assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(3 << 30)) == 0
+    return begun
+"""
+# In a child, which leaves its descriptors to a child of its own and ends.
+CHILD = f"""{SHORT}
+if os.fork() == 0:
+    begun = take()
+    if os.fork() == 0:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        signal.pause()
+    print(time.monotonic() - begun, flush=True)
+    os._exit(0)
+os.wait()
+"""
+# By itself; it sends its descriptors of the driver to TAKER, has no child, and its parent is the runtime.
+SEND = f"""{SHORT}
+begun, to = take(), socket.socket(socket.AF_UNIX)
+to.connect("\\0taker")
+own = [int(one) for one in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{one}}")]
+socket.send_fds(to, [b"x"], [one for one in own if os.readlink(f"/proc/self/fd/{{one}}") == "/dev/nvidiactl"])
+to.recv(1)
+print(time.monotonic() - begun, flush=True)
+os._exit(0)
+"""
+TAKER = """
+import os, signal, socket
+listening = socket.socket(socket.AF_UNIX)
+listening.bind("\\0taker")
+listening.listen()
+if os.fork() == 0:
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    connection = listening.accept()[0]
+    kept = socket.recv_fds(connection, 1, 64)[1]
+    connection.send(b"x")
+    signal.pause()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["child", "send"])
+def test_what_a_short_program_left_in_its_container_is_that_containers(
+    start: Start, plugin: PluginApi, figures: dict[str, object], way: str
+) -> None:
+    lived = []
+    for _ in range(3):
+        container = start("a", "1g", "hold.py", "torch", 0, GIB, GIB)
+        unhooked = ("exec", "-e", "LD_PRELOAD=", container.name, "python3", "-c")
+        docker(*unhooked, TAKER)
+        done = docker(*unhooked, CHILD if way == "child" else SEND)
+        lived.append(float(done.stdout))
+        wait_until(lambda: plugin.events(container.volume, "overused"), "it is seen above its limit")  # noqa: B023
+        [device] = plugin.container(container.volume)["devices"]
+        assert device["usage"] >= 3 * GIB
+        assert [one for one in plugin.get("devices")["devices"][0]["unlimited"] if not one["pid"]] == []
+        container.remove()
+    figures[f"short programs, {way}"] = {"lived": lived}
+    print(way, json.dumps(lived))

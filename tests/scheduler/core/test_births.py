@@ -24,8 +24,9 @@ SHIM = [(10, 1, 0.0), (11, 10, 0.1), (20, 10, 5.0), (21, 20, 5.1)]  # a shim, it
         # Its child is.
         ([(21, 20, 5.1), (22, 21, 5.2)], {22: A}, {}, A),
         ([(21, 20, 5.1), (22, 21, 5.2), (23, 21, 5.3)], {22: A, 23: B}, {}, HOST),
-        # It was seen on the host itself, whatever it started there.
-        ([(21, 20, 5.1), (22, 21, 5.2)], {21: HOST, 22: A}, {}, HOST),
+        # It was seen on the host, where runtimes make programs that they put into a container.
+        ([(21, 20, 5.1), (22, 21, 5.2)], {21: HOST, 22: A}, {}, A),
+        (SHIM, {10: HOST, 11: A, 21: HOST}, {10: [A]}, A),
         # A runtime put it into the container whose shim started that.
         (SHIM, {10: HOST, 11: A}, {10: [A]}, A),
         (SHIM, {10: HOST, 11: A}, {10: [A, B]}, HOST),

@@ -24,7 +24,7 @@ class _Birth:
     Attributes:
         parent: the pid of its parent.
         at: seconds on the kernel's monotonic clock.
-        place: where it runs; None while nobody knows.
+        place: where it runs, as far as was seen; None while nobody knows.
         of_children: where its children run that were seen, if its own place is not known; None: none, or several.
         before: who had the pid before, without anybody before that.
     """
@@ -85,8 +85,9 @@ class Births:
         return places.pop() if len(places) == 1 else ()
 
     def _place(self, one: _Birth, living_children: Callable[[int], Iterable[Place]]) -> Place:
-        if one.place is not None:
+        if one.place:
             return one.place
+        # Seen on the host proves nothing: a runtime makes a program there and puts it into its container afterwards.
         if one.of_children is not None:
             return one.of_children
         for _ in range(_STEPS):
