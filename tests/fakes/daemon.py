@@ -182,9 +182,12 @@ class Process:
         self._stream = MessageStream()
         return self.hello(held=held)
 
-    def hold(self, size: int, row: int = 0) -> None:
-        """Take memory of a simulated device past the scheduler; the driver counts `size` bytes, with a context."""
-        self._channel.send(f"{row} {size - CONTEXT}".encode())
+    def hold(self, size: int, row: int = 0, managed: int = 0) -> None:
+        """Take memory of a simulated device past the scheduler; the driver counts `size` bytes, with a context.
+
+        Of managed memory it counts none.
+        """
+        self._channel.send(f"{row} {size - CONTEXT} {managed}".encode())
         assert self._channel.recv(1) == b"x"
 
     def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = (), program: str = "test") -> Welcome:

@@ -10,13 +10,14 @@ import socket
 import sys
 
 
-def _hold(row: int, size: int) -> None:
+def _hold(row: int, size: int, managed: int) -> None:
     cuda = ctypes.CDLL(os.path.abspath("driver/libcuda.so.1"))  # noqa: PTH100 - pathlib is not imported
     context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), row) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
     assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+    assert not managed or cuda.cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(managed), 1) == 0
 
 
 def _connect(channel: socket.socket) -> None:

@@ -70,8 +70,44 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
     kept += [replace(KEPT, pid=4, is_ending=True), replace(LEFT, pid=5, is_ending=True)]
     found = attribute(8 * GIB, {4: GIB}, {4: GIB}, {4: "a"}.get, kept=kept)
     assert (found.seen, found.unleased) == ({"a": 2 * GIB, "b": GIB}, {"a": GIB + 30, "b": GIB})
-    assert (found.tolerated, found.external) == ({"a": 2 * TOLERATED, "b": 0}, 4 * GIB)
+    assert (found.tolerated, found.external) == ({"a": 2 * GIB // 8}, 4 * GIB)
     assert (found.unheld, found.unattributed) == (GIB - 30, GIB - 30 - 5 * UNCOUNTED)
+
+
+@pytest.mark.parametrize(
+    ("count", "lease", "excess", "tolerated", "unleased"),
+    [
+        (1, 526 * MIB, 256 * MIB, 256 * MIB, 0),
+        (1, 8 * GIB, 256 * MIB, 256 * MIB, 0),
+        # What the stranger took: ten with a context and a little more, seven likewise.
+        (10, 640 * MIB, 240 * MIB, 800 * MIB, 1600 * MIB),
+        (7, 600 * MIB, 245 * MIB, 525 * MIB, 1190 * MIB),
+        (100, 526 * MIB, 250 * MIB, 6575 * MIB, 18425 * MIB),
+        # PyTorch, before the hook has charged what its first launches took.
+        (2, 540 * MIB, 92 * MIB, 256 * MIB, 0),
+        (3, 684 * MIB, 92 * MIB, 513 * MIB // 2, 39 * MIB // 2),
+        (8, 736 * MIB, 92 * MIB, 736 * MIB, 0),
+        (8, 1296 * MIB, 162 * MIB, 1296 * MIB, 0),
+        (3, 2 * GIB, 200 * MIB, 3 * 256 * MIB, 0),
+        # Each alone is charged in full.
+        (3, 2 * GIB, 257 * MIB, 3 * 256 * MIB, 3 * 257 * MIB),
+    ],
+)
+def test_what_many_processes_have_past_the_hook_is_tolerated_together(
+    count: int, lease: int, excess: int, tolerated: int, unleased: int
+) -> None:
+    leases = dict.fromkeys(range(count), lease)
+    found = attribute(100 * GIB, dict.fromkeys(leases, lease + excess), leases, lambda _pid: "a")
+    assert found.seen == {"a": count * (lease + excess)}
+    assert found.tolerated == {"a": tolerated}
+    assert found.unleased == ({"a": unleased} if unleased else {})
+
+
+def test_the_dead_add_no_tolerance_without_end() -> None:
+    kept = [replace(KEPT, pid=pid, size=640 * MIB) for pid in range(10, 15)]
+    found = attribute(100 * GIB, {1: GIB}, {1: GIB}, lambda _pid: "a", kept=kept)
+    assert (found.tolerated, found.unleased) == ({"a": (GIB + 5 * 640 * MIB) // 8}, {"a": 5 * 640 * MIB})
+    assert attribute(100 * GIB, {}, {}, WHOSE.get, kept=[KEPT] * 9).tolerated == {"a": TOLERATED}
 
 
 def play(
@@ -242,15 +278,17 @@ def test_who_is_not_judged_yet_takes_time_and_is_not_ended() -> None:
 
 def test_who_took_what_others_lack_is_found_and_nobody_whose_memory_was_there_before() -> None:
     taken = TakenReserves()
-    assert taken.find("gpu", {"late": 9 * GIB}, lacks=True) == set()  # a new scheduler knows of nobody
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=True) == {"a"}
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=False) == set()
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=True) == set()  # external memory came
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED}, lacks=True) == set()
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, lacks=True) == {"a"}
-    assert taken.find("gpu", {}, lacks=True) == set()
-    assert taken.find("gpu", {"a": 9 * GIB}, lacks=True) == {"a"}  # it gave it back, and took it again
-    assert taken.find("other", {"a": 9 * GIB}, lacks=True) == set()
+    assert taken.find("gpu", {"late": 9 * GIB}, {}, lacks=True) == set()  # a new scheduler knows of nobody
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=False) == set()
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=True) == set()  # external memory came
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": TOLERATED + 1}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": 7}, lacks=True) == {"a"}
+    assert taken.find("gpu", {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB}, {}, lacks=True) == {"a"}  # it gave it back, and took it again
+    assert taken.find("other", {"a": 9 * GIB}, {}, lacks=True) == set()
 
 
 def ends(who: Callable[[float], str], seconds: int, every: float = 2.0) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample
+from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample, attribute
 from convgpu.core.audit.managed import Mapped, complete, find_ownerless
 
 GIB = 1 << 30
@@ -44,9 +44,11 @@ def test_what_is_nobodys() -> None:
         (3 * GIB, {1: 2 << 20, 2: 3 * GIB}, {}, {2: 3 * GIB}),  # each context maps 2 MiB
         (3 * GIB, {1: NOISE}, {}, {}),
         (5 * GIB, {1: 3 * GIB, 2: 4 * GIB}, {}, {1: 3 * GIB, 2: 4 * GIB}),
-        # What the hook accounts for is not counted twice, and with it a session may map a little more.
+        # What the hook accounts for is not counted twice.
         (3 * GIB, {1: 3 * GIB}, {1: CONTEXT + 3 * GIB}, {}),
-        (3 * GIB, {1: 3 * GIB + TOLERATED}, {1: CONTEXT + 3 * GIB}, {}),
+        (3 * GIB, {1: 3 * GIB + NOISE}, {1: CONTEXT + 3 * GIB}, {}),
+        (5 * GIB, {1: 3 * GIB + TOLERATED}, {1: CONTEXT + 3 * GIB}, {1: 3 * GIB + TOLERATED}),
+        (GIB, {1: TOLERATED}, {1: CONTEXT}, {1: TOLERATED}),
         (9 * GIB, {1: 9 * GIB}, {1: CONTEXT + 3 * GIB}, {1: 9 * GIB}),
         (3 * GIB, {1: 3 * GIB}, {1: CONTEXT}, {1: 3 * GIB}),
         # Another's memory is not its own.
@@ -59,6 +61,15 @@ def test_who_has_it(ownerless: int, sizes: Mapping[int, int], used: Mapping[int,
     [found] = complete([before], mapped(sizes), {pid: {"x": size} for pid, size in used.items()}, OWN)
     assert found.held == {pid: CONTEXT + more.get(pid, 0) for pid in (1, 2)}
     assert (found.used, found.starts) == (before.used, before.starts)
+
+
+def test_it_is_tolerated_together_with_what_is_listed() -> None:
+    """A program that has 245 MiB of each past the hook has 490 MiB past the hook."""
+    more, used = 245 << 20, {1: {"x": CONTEXT}, 2: {"x": CONTEXT}}
+    before = sample(more, {1: CONTEXT + more, 2: CONTEXT})
+    [found] = complete([before], mapped({1: more, 2: 2 << 20}), used, OWN)
+    charged = attribute(found.used, found.held or {}, {1: CONTEXT, 2: CONTEXT}, lambda _pid: "a")
+    assert (charged.seen, charged.unleased) == ({"a": 2 * CONTEXT + 2 * more}, {"a": 2 * more})
 
 
 def test_it_lies_where_the_process_is_listed() -> None:

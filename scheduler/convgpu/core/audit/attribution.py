@@ -1,9 +1,10 @@
 """Attribution: which container, if any, holds the memory that NVML counts on a device; pure.
 
-NVML counts a little more for a process than the hook charges: code of modules, and what libraries take (92 MiB for
-PyTorch, 162 MiB with `cudaMallocAsync`: docs/measurements.md). That much is tolerated for each process with a session
-and counted nowhere; `CONVGPU_RESERVE` makes room for it. NVML's count is compared with the lease and not with the
-usage: what a process allocated between two samples was leased to it before. Only what two samples in a row show counts.
+NVML counts a little more for a process than the hook charges yet: code of modules, and what libraries take (92 MiB for
+PyTorch, 162 MiB with `cudaMallocAsync`, until the hook looks again: docs/measurements.md). That much is tolerated for
+each process with a session, up to a part of what all of a container's have leased, and counted nowhere;
+`CONVGPU_RESERVE` makes room for it. NVML's count is compared with the lease and not with the usage: what a process
+allocated between two samples was leased to it before. Only what two samples in a row show counts.
 """
 
 import math
@@ -14,6 +15,8 @@ from typing import Final
 
 # More than any library was seen to take beyond what is charged.
 TOLERATED: Final = 256 << 20
+# The part of what a container has leased that is tolerated beyond it, if that is more than for one process.
+_PART: Final = 8
 # A smaller change of a figure leads to no new decision.
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
@@ -104,8 +107,9 @@ class Attribution:
 
     Attributes:
         seen: NVML's count for each container.
-        tolerated: what each container may hold beyond its leases.
-        unleased: what each container holds beyond its leases and beyond what is tolerated.
+        tolerated: what each container with a session may hold beyond its leases.
+        unleased: what each container holds beyond its leases and beyond what is tolerated. A process that alone holds
+            more than is tolerated for one is charged in full.
         external: held by processes outside of ConvGPU.
         unheld: in use and held by no process, at most.
         unattributed: the same, at least.
@@ -137,37 +141,71 @@ def attribute(
         managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
         kept: memory of processes that have ended. Their containers are charged with it as long as they run.
     """
-    seen: dict[str, int] = defaultdict(int)
-    tolerated: dict[str, int] = defaultdict(int)
-    unleased: dict[str, int] = defaultdict(int)
-    external = 0
+    tally, external = _Tally(), 0
     for pid, size in held.items():
         container = container_of(pid)
         if container is None:
             external += size
-            continue
-        seen[container] += size
-        tolerated[container] += (allowance := TOLERATED if pid in lease else 0)
-        if (excess := size - lease.get(pid, 0)) > allowance:
-            unleased[container] += excess
+        else:
+            tally.add(container, size, lease.get(pid))
     known = [*held.values(), *(one.size for one in kept if not (one.is_left and one.is_ending))]
     for one in kept:
         if not one.is_left:
-            _charge(one, seen, tolerated, unleased)
+            tally.add_kept(one)
         elif not one.is_ending:
             external += one.size
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
-    return Attribution(dict(seen), dict(tolerated), dict(unleased), external, unheld, unattributed)
+    tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
+    return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed)
 
 
-def _charge(kept: Kept, seen: dict[str, int], tolerated: dict[str, int], unleased: dict[str, int]) -> None:
-    """Add memory of an ended process to what its container holds; just after its end this is no overuse."""
-    volume = kept.owner.volume or ""
-    unleased[volume] += kept.size
-    if not kept.is_ending:
-        seen[volume] += kept.size
-        tolerated[volume] += TOLERATED if kept.owner.has_session else 0
+def tolerate(leased: Sequence[int]) -> int:
+    """Return how many bytes beyond its leases a container may hold on a device, by what each of its processes leased.
+
+    One process may as much as any library was seen to take. What many take together is bounded by what they lease,
+    which their limit bounds: a process more makes room for itself only.
+    """
+    return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART))
+
+
+class _Tally:
+    """Adds up by container what processes hold of a device.
+
+    Attributes:
+        seen: bytes.
+        leased: what each process with a session may have.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, int] = defaultdict(int)
+        self.leased: dict[str, list[int]] = defaultdict(list)
+        self._little: dict[str, int] = defaultdict(int)  # beyond leases, each no more than is tolerated for one
+        self._charged: dict[str, int] = defaultdict(int)
+
+    def add(self, container: str, size: int, lease: int | None) -> None:
+        """Add what a process holds; without a session it has no lease."""
+        self.seen[container] += size
+        excess = max(size - (lease or 0), 0)
+        if lease is not None:
+            self.leased[container].append(lease)
+        which = self._charged if lease is None or excess > TOLERATED else self._little
+        which[container] += excess
+
+    def add_kept(self, kept: Kept) -> None:
+        """Add memory of an ended process to what its container holds; just after its end this is no overuse."""
+        volume = kept.owner.volume or ""
+        self._charged[volume] += kept.size
+        if not kept.is_ending:
+            self.seen[volume] += kept.size
+            if kept.owner.has_session:  # what it leased is returned: what it had, comes nearest to that
+                self.leased[volume].append(kept.size)
+
+    def unleased(self, tolerated: Mapping[str, int]) -> dict[str, int]:
+        """Return what each container holds beyond its leases, and beyond what is tolerated of little."""
+        more = {name: max(size - tolerated[name], 0) for name, size in self._little.items()}
+        sizes = {name: self._charged.get(name, 0) + more.get(name, 0) for name in self._charged.keys() | more.keys()}
+        return {name: size for name, size in sizes.items() if size}
 
 
 def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

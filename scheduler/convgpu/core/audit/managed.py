@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample
+from convgpu.core.audit.attribution import NOISE, UNCOUNTED, MemorySample
 
 # Bytes by pid, and by device, of each process that has a session.
 Usages = Mapping[int, Mapping[str, int]]
@@ -76,7 +76,8 @@ def complete(
     for pid, one in mapped.items():
         accounted = _accounted(samples, pid, used.get(pid, {}))
         free = one.size - max(sum(accounted.values()), one.used if one.at < begun else 0)
-        if free <= (TOLERATED if pid in used else NOISE):
+        # What is tolerated is so for all memory of a process together, listed or mapped: by `attribute`, not here.
+        if free <= NOISE:
             continue
         for device in ownerless.keys() & one.devices:
             if (size := min(free, ownerless[device])) > NOISE:

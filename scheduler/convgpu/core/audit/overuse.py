@@ -28,12 +28,14 @@ class TakenReserves:
     def __init__(self) -> None:
         self._innocent: dict[str, Mapping[str, int]] = {}
 
-    def find(self, device: str, charged: Mapping[str, int], *, lacks: bool) -> set[str]:
+    def find(self, device: str, charged: Mapping[str, int], tolerated: Mapping[str, int], *, lacks: bool) -> set[str]:
         """Return the containers that took what others lack.
 
         Args:
             device: UUID; nobody took what is charged when it is first asked about.
             charged: unleased memory by container, in bytes.
+            tolerated: what each may hold beyond its leases. As much of what is charged is nobody's fault: many programs
+                that begin together hold more, until the hook charges it.
             lacks: what was granted or is reserved lacks on the device, with what is charged.
         """
         innocent = charged
@@ -41,7 +43,9 @@ class TakenReserves:
             before = self._innocent.get(device, charged)
             innocent = {name: min(size, before.get(name, 0)) for name, size in charged.items()}
         self._innocent[device] = innocent
-        return {name for name, size in charged.items() if size > innocent[name] + TOLERATED}
+        return {
+            name for name, size in charged.items() if size > innocent[name] + max(TOLERATED, tolerated.get(name, 0))
+        }
 
 
 class OveruseBudget:

@@ -181,7 +181,9 @@ class Audit:
         for device in ledger.devices:
             charged = {name: account.charged for name, account in ledger.on(device).items() if account.charged}
             lacks = self._driver.machine.is_reserved_taken(device)
-            takers |= {(name, device) for name in self._taken.find(device, charged, lacks=lacks)}
+            before = self._before.get(device)
+            tolerated = before.tolerated if before is not None else {}
+            takers |= {(name, device) for name in self._taken.find(device, charged, tolerated, lacks=lacks)}
         return takers
 
     def _charge(self, device: str, unleased: Mapping[str, int], accounts: Mapping[str, AccountView]) -> None:
