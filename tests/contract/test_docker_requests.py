@@ -16,7 +16,7 @@ import pytest
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import HostFacts, Ports
+from convgpu.authz.ports import GpuPath, HostFacts, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.client.scheduler import Scheduler
@@ -117,8 +117,8 @@ class RecordedDevices:
     def resolve(self, path):
         return path
 
-    def is_gpu(self, path):
-        return path.startswith("/dev/nvidia")
+    def gpu_at(self, paths):
+        return next((GpuPath(path) for path in paths if path.startswith("/dev/nvidia")), None)
 
     def is_gpu_number(self, major, _minor=None):
         return major == 195

@@ -1,6 +1,6 @@
 """The ports of authorization: what it asks of the Engine, the host and the scheduler."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -121,11 +121,24 @@ class Way:
     folders: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GpuPath:
+    """A path that gives a GPU.
+
+    Attributes:
+        path: as it was asked for.
+        is_seen: a GPU was seen there; else it is a folder with too much in it to tell, which counts as one that has it.
+    """
+
+    path: str
+    is_seen: bool = True
+
+
 class HostDevicePort(Protocol):
     """The host's device nodes and symbolic links."""
 
-    def is_gpu(self, path: str) -> bool:
-        """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
+    def gpu_at(self, paths: Iterable[str]) -> GpuPath | None:
+        """Return the first path of one call's `--device` that gives a GPU: directly, by a link, or inside a folder."""
         ...
 
     def is_gpu_number(self, major: int, minor: int | None = None) -> bool:

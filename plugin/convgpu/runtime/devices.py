@@ -2,6 +2,8 @@
 
 import os
 import stat
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,6 +58,20 @@ class GpuNumbers:
             vendors = "class/drm/*/device/vendor" if minor is None else f"dev/char/{major}:{minor}/device/vendor"
             return any(map(_is_nvidia, self._sysfs.glob(vendors)))
         return major in self._driver_majors()
+
+    def at_once(self) -> Callable[[int, int], bool]:
+        """Return `has` for many pairs of numbers at this moment: what it has to read it reads once."""
+        majors, minors = cache(self._driver_majors), cache(self._nvidia_minors)
+
+        def has(major: int, minor: int) -> bool:
+            return major == NVIDIA_MAJOR or (minor in minors() if major == _DRM_MAJOR else major in majors())
+
+        return has
+
+    def _nvidia_minors(self) -> set[int]:
+        """Return the minors of DRM's devices that are NVIDIA's."""
+        vendors = self._sysfs.glob(f"dev/char/{_DRM_MAJOR}:*/device/vendor")
+        return {int(vendor.parts[-3].partition(":")[2]) for vendor in vendors if _is_nvidia(vendor)}
 
     def _driver_majors(self) -> set[int]:
         """Return the majors of the driver's other devices, from the lines `NUMBER NAME`."""

@@ -108,6 +108,7 @@ HOSTS: dict[str, dict[str, Any]] = {
     "FUSE": {"Devices": [{"PathOnHost": "/dev/fuse", "PathInContainer": "/dev/fuse", "CgroupPermissions": "rwm"}]},
     "KVM": {"Devices": [{"PathOnHost": "/dev/kvm", "PathInContainer": "/dev/kvm"}]},
     "folder of devices": {"Devices": [{"PathOnHost": "/dev/pts", "PathInContainer": "/dev/x"}]},
+    "large folder of devices": {"Devices": [{"PathOnHost": f"{FOLDER}/devices", "PathInContainer": "/dev/y"}]},
     "serial line": {"DeviceCgroupRules": ["c 188:* rmw", "b 8:* r"]},
     "capabilities": {"CapAdd": ["NET_RAW", "SYS_TIME", "SYS_NICE", "IPC_LOCK", "CAP_CHOWN"], "CapDrop": ["ALL"]},
     "capability as text": {"CapAdd": "NET_ADMIN", "CapDrop": "MKNOD"},

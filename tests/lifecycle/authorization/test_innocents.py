@@ -1,6 +1,8 @@
 """Authorization does not affect calls that have nothing to do with GPUs."""
 
+import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,22 @@ CREATES = dict(innocents.creates())
 CALLS = list(innocents.calls("innocent"))
 
 
+def make_devices(folder: Path) -> None:
+    """Make a folder with 2,000 names, of which one is a device that is no GPU."""
+    folder.mkdir()
+    for number in range(1998):
+        (folder / str(number)).touch()
+    (folder / "link").symlink_to("/dev/zero")
+    os.mknod(folder / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+
+
 @pytest.fixture(scope="module")
 def guarded(engine, plugin):
     raw = RawEngine(f"{engine.directory}/docker.sock")
     folder = Path(innocents.FOLDER)
     folder.mkdir(exist_ok=True)
     (folder / "file").touch()
+    make_devices(folder / "devices")
     engine.configure({"authorization-plugins": [plugin]})
     plain = {"Image": innocents.IMAGE, "Cmd": ["sleep", "600"], "HostConfig": {"NetworkMode": "none"}}
     before = set(engine("volume", "ls", "-q").split())
@@ -41,6 +53,16 @@ def guarded(engine, plugin):
 
 def test_there_are_enough_requests():
     assert len(CREATES) + len(CALLS) >= 100
+
+
+def test_a_gpu_in_a_large_folder_of_devices_is_refused(guarded):
+    gpu = Path(innocents.FOLDER) / "devices/last"
+    os.mknod(gpu, stat.S_IFCHR | 0o600, os.makedev(195, 0))
+    try:
+        created = guarded.post("/v1.41/containers/create", CREATES["compose large folder of devices"])
+    finally:
+        gpu.unlink()
+    assert (created.status, "gpu-needs-limit" in created.json["message"]) == (403, True)
 
 
 def absent_sources(body: dict[str, Any]) -> list[Path]:

@@ -11,7 +11,7 @@ from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports, Way
+from convgpu.authz.ports import EngineUnreachable, GpuPath, HostFacts, NoJobs, Ports, Way
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.verdict import NOT_JUDGED
@@ -66,7 +66,7 @@ class FakeDevices:
     """A host whose links and nodes are in dictionaries."""
 
     def __init__(self):
-        self.links, self.of_users, self.missing = {}, set(), set()
+        self.links, self.of_users, self.missing, self.large = {}, set(), set(), set()
 
     def resolve(self, path):
         return self.links.get(normal(path), normal(path))
@@ -81,9 +81,12 @@ class FakeDevices:
     def is_missing(self, path):
         return path in self.missing
 
-    def is_gpu(self, path):
-        path = self.resolve(path)
-        return path.startswith("/dev/nvidia") or path in {"/", "/dev"}
+    def gpu_at(self, paths):
+        return next((GpuPath(path, path not in self.large) for path in paths if self._is_gpu(path)), None)
+
+    def _is_gpu(self, path):
+        real = self.resolve(path)
+        return path in self.large or real.startswith("/dev/nvidia") or real in {"/", "/dev"}
 
     def is_gpu_number(self, major, _minor=None):
         return major == 195

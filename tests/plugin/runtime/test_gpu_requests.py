@@ -1,9 +1,11 @@
 """One table for both users of `gpu_requests`: a request to the Engine, and its OCI bundle."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from convgpu.authz.ports import GpuPath
 from convgpu.authz.requests.container import read_request
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.runtime.edits import Host, uses_gpu
@@ -18,8 +20,8 @@ class HostDevicePort:
     def resolve(self, path: str) -> str:
         return path
 
-    def is_gpu(self, path: str) -> bool:
-        return path.startswith("/dev/nvidia")
+    def gpu_at(self, paths: Iterable[str]) -> GpuPath | None:
+        return next((GpuPath(path) for path in paths if path.startswith("/dev/nvidia")), None)
 
     def is_gpu_number(self, major: int, _minor: int | None = None) -> bool:
         return major == 195
@@ -92,7 +94,7 @@ def by_annotation(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 )
 def test_authorization_and_runtime_agree(forms: tuple[dict[str, Any], dict[str, Any]], expected: bool) -> None:
     request, bundle = forms
-    assert (find_gpu(read_request(request), "nvidia", HostDevicePort()) is not None) is expected
+    assert (find_gpu(read_request(request), "nvidia", HostDevicePort()).setting is not None) is expected
     assert uses_gpu(bundle, HOST) is expected
 
 

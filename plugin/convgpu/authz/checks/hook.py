@@ -29,6 +29,14 @@ def unlimited_gpu(subject: Subject) -> Iterator[Refusal]:
     """Refuse a GPU without a ConvGPU volume, runtime or CDI device, and name the line to type."""
     if subject.gpu is None or subject.needs_hook:
         return
+    if subject.unsearched:
+        yield Refusal(
+            "gpu-needs-limit",
+            f"--device {subject.unsearched:.200} has too many names, links or devices in it to tell whether a GPU is "
+            "among them, so it counts as a GPU, which needs a limit.\n"
+            "Name the devices themselves (--device FOLDER/DEVICE), or a folder with a few thousand names at most.",
+        )
+        return
     mount = f"--mount type=volume,volume-driver={subject.plugin},volume-opt=memory=2g,dst={MOUNT_PATH}"
     by_hand = f"Type: docker run --gpus all {mount} -e LD_PRELOAD={LIBRARY_PATH} IMAGE  or: convgpu run --gpu-memory 2g"
     yield Refusal(

@@ -1,18 +1,17 @@
 """The host's device nodes and symbolic links, as the plugin can read them."""
 
+import errno
 import os
 import stat
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from convgpu.authz.ports import Way
+from convgpu.authz.facts.links import LONG, LOOK, Followed, follow, local_path
+from convgpu.authz.ports import GpuPath, Way
 from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.gpu_requests import is_nvidia_node
-from convgpu.runtime.paths import is_at_or_below, normal
+from convgpu.runtime.paths import normal
 
 # The kernel follows 40 links, but the Engine follows those of `--device` itself, by Go's EvalSymlinks.
 _MAX_LINKS: Final = 255
@@ -20,9 +19,11 @@ _MAX_LINKS: Final = 255
 _FEW_LINKS: Final = 8
 _MAX_STEPS: Final = 512  # looked up one by one, each for longer than the one before: what takes more leads to `/`
 _FEW_STEPS: Final = 256  # likewise under strict rules: each costs a look, and another at the folder
-_PATH_MAX: Final = 4096  # what is longer neither the kernel nor the Engine opens (path_resolution(7))
-_MAX_NODES: Final = 500  # of one folder; one with more, or deeper ones, counts as one that holds a GPU
-_MAX_DEPTH: Final = 8
+
+# What it may cost to look through the folders of one call, as `LOOK` is counted: 100,000 names, or 4,000 links.
+_MAX_COST: Final = 200_000
+_FOLDER: Final = 20
+_NAME: Final = 2  # whose kind its folder tells
 
 
 class HostDevices:
@@ -48,13 +49,15 @@ class HostDevices:
         """
         if not path.startswith("/"):
             return normal(path)
-        done, todo, _ = self._follow(path, _MAX_LINKS)
-        return normal(os.path.join(done, *todo))  # noqa: PTH118 - text, not a path of this process
+        found = follow(self._root(), path, _MAX_LINKS, _MAX_STEPS)
+        whole = os.path.join(found.end, *found.left)  # noqa: PTH118 - text, not a path of this process
+        return normal(whole) if found.is_known else "/"
 
     def way(self, path: str) -> Way:
         """Return how a path is followed, if that takes few links and steps: else nobody says where it leads."""
-        done, todo, folders = self._follow(path, _FEW_LINKS + 1, _FEW_STEPS)
-        return Way("/" if todo else normal(done), tuple(folders))
+        found = follow(self._root(), path, _FEW_LINKS + 1, _FEW_STEPS)
+        is_end = found.is_known and not found.left
+        return Way(normal(found.end) if is_end else "/", tuple(found.folders))
 
     def others_write(self, folder: str) -> bool:
         """Tell whether others than root may make, remove and exchange names in a folder, by its mode.
@@ -62,7 +65,7 @@ class HostDevices:
         One that is missing nobody writes: whoever makes it writes the one above it. One that cannot be read counts as
         written by others.
         """
-        local = self._local_path(folder)
+        local = local_path(self._root(), folder)
         try:
             status = None if local is None else os.stat(f"{local}/.")  # noqa: PTH116 - the root itself is a link
         except (FileNotFoundError, NotADirectoryError):
@@ -74,117 +77,121 @@ class HostDevices:
 
     def is_missing(self, path: str) -> bool:
         """Tell whether nothing is at a path without links, as far as that can be seen."""
-        local = self._local_path(path)
+        local = local_path(self._root(), path)
         try:
             return local is None or not os.lstat(local)
         except (OSError, ValueError):
             return True
 
-    def _follow(self, path: str, most: int, most_steps: int = _MAX_STEPS) -> tuple[str, list[str], dict[str, None]]:
-        """Return how far a path leads within so many links, what of it is left, and the folders that were looked in."""
-        done, todo = "/", deque(_parts(path))
-        folders: dict[str, None] = {}
-        if len(path) >= _PATH_MAX:
-            return "/", [], folders
-        links = steps = 0
-        while todo and links < most:
-            steps += 1
-            if steps > most_steps:
-                return "/", [], folders
-            part = todo.popleft()
-            if part == "..":
-                done = os.path.dirname(done)  # noqa: PTH120 - text, not a path of this process
-                continue
-            folders[done] = None
-            step = os.path.join(done, part)  # noqa: PTH118 - as above
-            target, is_there = self._read_link(step)
-            if target is None:
-                done = step
-                if not is_there and ".." not in todo:  # and no link lies below nothing
-                    if steps + len(todo) > most_steps:
-                        return "/", [], folders
-                    *above, done = accumulate(todo, os.path.join, initial=done)
-                    folders |= dict.fromkeys(above)
-                    todo.clear()
-                continue
-            if done != "/proc" and is_at_or_below(done, "/proc"):
-                return "/", [], folders
-            links += 1
-            todo.extendleft(reversed(_parts(target)))
-            if target.startswith("/"):
-                done = "/"
-        return done, list(todo), folders
-
-    def is_gpu(self, path: str) -> bool:
-        """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
-        path = self.resolve("/" + path)  # the Engine itself works in the root folder
-        if is_nvidia_node(path) or path in {"/", "/dev"}:
-            return True
-        local = self._local_path(path)
-        if local is None:
-            return True  # a path outside of /dev that cannot be read; device nodes belong into /dev
-        try:
-            status = local.stat()
-        except (OSError, ValueError):
-            return False  # the Engine refuses a path that does not exist, and one with a NUL in it
-        if stat.S_ISDIR(status.st_mode):
-            return self._holds_gpu(local)
-        return self._is_gpu(status)
+    def gpu_at(self, paths: Iterable[str]) -> GpuPath | None:
+        """Return the first path of one call's `--device` that gives a GPU: directly, by a link, or inside a folder."""
+        search = _Search(self._root(), self._numbers.at_once())
+        for path in paths:
+            try:
+                # The Engine itself works in the root folder.
+                if search.is_gpu(self.resolve("/" + path)):
+                    return GpuPath(path)
+            except _TooMuch:
+                return GpuPath(path, is_seen=False)
+        return None
 
     def is_gpu_number(self, major: int, minor: int | None = None) -> bool:
         """Tell whether character devices of these numbers, or any minor of a major number, belong to a GPU."""
         return self._numbers.has(major, minor)
 
-    def _is_gpu(self, status: os.stat_result) -> bool:
-        device = status.st_rdev
-        return stat.S_ISCHR(status.st_mode) and self._numbers.has(os.major(device), os.minor(device))
 
-    def _holds_gpu(self, top: Path) -> bool:
-        """Tell whether a GPU lies in a folder or below; its user made it as large and deep as there is room."""
-        count, folders = 0, [(str(top), 0)]
+class _TooMuch(Exception):  # noqa: N818 - an answer, not an accident
+    """Nobody can tell what is in a folder, for what it would cost."""
+
+
+class _Search:
+    """Looks for GPUs at the paths of one call; what their folders may cost is bounded for all together.
+
+    Their users made them as large and deep as there is room.
+
+    Args:
+        root: the Engine's `/`, as this process reads it; None if it can read `/dev` only.
+        is_gpu_number: tells whether character devices of two numbers belong to a GPU.
+    """
+
+    def __init__(self, root: Path | None, is_gpu_number: Callable[[int, int], bool]) -> None:
+        self._root = root
+        self._is_gpu_number = is_gpu_number
+        self._left = _MAX_COST
+
+    def is_gpu(self, path: str) -> bool:
+        """Tell whether a path with no link left in it gives a GPU.
+
+        Raises:
+            _TooMuch: nobody can tell.
+        """
+        if is_nvidia_node(path) or path in {"/", "/dev"}:
+            return True
+        local = local_path(self._root, path)
+        if local is None:
+            return True  # a path outside of /dev that cannot be read; device nodes belong into /dev
+        try:
+            status = os.stat(local)  # noqa: PTH116 - hundreds of them
+        except (OSError, ValueError) as error:
+            # The Engine refuses a path that does not exist, and one with a NUL in it. Its paths are shorter than ours.
+            return isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        return self._holds_gpu(path) if stat.S_ISDIR(status.st_mode) else self._is_gpu(status)
+
+    def _holds_gpu(self, top: str) -> bool:
+        folders = [top]
         while folders:
-            folder, depth = folders.pop()
-            for path, status in _entries(folder):
-                count += 1
-                if count > _MAX_NODES or depth > _MAX_DEPTH or self._is_gpu(status):
-                    return True
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append((path, depth + 1))
+            folder = folders.pop()
+            self._pay(_FOLDER, folder)
+            for entry in _entries(local_path(self._root, folder)):
+                self._pay(_NAME)
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{folder}/{entry.name}")
+                    elif self._gives_gpu(entry, folder):
+                        return True
+                except OSError as error:
+                    _refuse_too_long(error)
         return False
 
-    def _local_path(self, path: str) -> Path | None:
-        """Return the path by which this process reads a path of the host; None if it cannot."""
-        root = self._root()
-        if root is not None:
-            return root / path.lstrip("/")
-        return Path(path) if is_at_or_below(path, "/dev") else None
+    def _gives_gpu(self, entry: os.DirEntry[str], folder: str) -> bool:
+        if entry.is_file(follow_symlinks=False):
+            return False
+        if entry.is_symlink():
+            # Engine 20.10 gives nothing for it, and newer ones what it leads to (moby's issue 52341).
+            return self._leads_to_gpu(follow(self._root, entry.name, _MAX_LINKS, _MAX_STEPS, start=folder))
+        self._pay(LOOK, folder)
+        return self._is_gpu(entry.stat(follow_symlinks=False))
 
-    def _read_link(self, path: str) -> tuple[str | None, bool]:
-        """Return where a link leads, None for what is none; and False where nothing is there."""
-        local = self._local_path(path)
-        if local is None:
-            return None, True
-        try:
-            return os.readlink(local), True  # noqa: PTH115 - its text, not a Path
-        except (FileNotFoundError, NotADirectoryError):
-            return None, False
-        except (OSError, ValueError):
-            return None, True
+    def _leads_to_gpu(self, found: Followed) -> bool:
+        self._pay(found.cost, found.end)
+        local = local_path(self._root, found.end)
+        if found.is_known and found.left:
+            return False  # more links than the Engine follows
+        if found.left or not found.end or local is None:
+            raise _TooMuch
+        # Links of processes are followed, as nothing is left behind them.
+        return self._is_gpu(os.stat(local))  # noqa: PTH116 - thousands of them
+
+    def _is_gpu(self, status: os.stat_result) -> bool:
+        device = status.st_rdev
+        return stat.S_ISCHR(status.st_mode) and self._is_gpu_number(os.major(device), os.minor(device))
+
+    def _pay(self, cost: int, path: str = "") -> None:
+        self._left -= cost + len(path) // LONG
+        if self._left < 0:
+            raise _TooMuch
 
 
-def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Return what is in a folder; of a link to a node the node, of a link to a folder the link."""
+def _entries(folder: str | None) -> Iterator[os.DirEntry[str]]:
+    """Return what is in a folder: nothing where it cannot be read."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - hundreds of them
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(folder, name)  # noqa: PTH118 - as above
-        with suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116 - as above
-            is_link = stat.S_ISDIR(status.st_mode) and os.path.islink(path)  # noqa: PTH114 - as above
-            yield path, os.lstat(path) if is_link else status
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError as error:
+        _refuse_too_long(error)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in {"", "."}]
+def _refuse_too_long(error: OSError) -> None:
+    """Raise `_TooMuch` for what is below a path that is too long for this process: that of the Engine is shorter."""
+    if error.errno == errno.ENAMETOOLONG:
+        raise _TooMuch from None

@@ -115,6 +115,7 @@ class SubjectReader:
         }
         made = {mount.source for mount in (container.mounts if strict else ()) if mount.made}
         written = frozenset(source for source in made if _is_written(devices, source, folders))
+        gpu = find_gpu(container, container.runtime or host.default_runtime, devices)
         return Subject(
             caller=caller,
             plugin=self._plugin,
@@ -122,7 +123,8 @@ class SubjectReader:
             job_shares=tuple(self._ports.jobs.shares(job)) if job else (),
             host=host,
             volumes=tuple(mount for mount in volumes if is_same_plugin(mount.driver, self._plugin)),
-            gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
+            gpu=gpu.setting,
+            unsearched=gpu.unsearched,
             injection=find_injection(container, host),
             resolved=resolved,
             written=written,

@@ -40,6 +40,7 @@ class Subject:
         host: the Engine's settings; the defaults where no check needs them.
         volumes: the container's ConvGPU volumes.
         gpu: the setting that gives it a GPU, as its user would recognize it; None for no GPU.
+        unsearched: the folder of `--device` that has too much in it to tell, where `gpu` names it only for that.
         injection: by the runtime `convgpu` or a CDI device of ours; None if neither is used.
         resolved: paths of the host that it mounts, with their links resolved.
         written: those of its mounts' paths on whose way others than root may exchange names; only where rules are
@@ -60,6 +61,7 @@ class Subject:
     host: HostFacts = field(default_factory=HostFacts)
     volumes: tuple[MountSettings, ...] = ()
     gpu: str | None = None
+    unsearched: str = ""
     injection: Injection | None = None
     resolved: Mapping[str, str] = field(default_factory=dict)
     written: frozenset[str] = frozenset()

@@ -99,3 +99,20 @@ def test_what_has_a_long_path_counts_as_several_things(strict: Any) -> None:
         devices = [{"PathOnHost": f"/dev/{number:02}{'/a' * 2000}"} for number in range(count)]
         rules.append(strict.judge({"Image": "x", "HostConfig": {"Devices": devices}}).rule)
     assert (rules[0] != "too-many", rules[1]) == (True, "too-many")
+
+
+def test_a_folder_with_too_much_in_it_is_denied_and_says_so(harness: Any) -> None:
+    """Not that the container asks for a GPU: its user sees none."""
+    harness.devices.large.add("/srv/x")
+    large = {"Devices": [{"PathOnHost": "/dev/fuse"}, {"PathOnHost": "/srv/x"}]}
+    assert harness.judge({"HostConfig": large}).message == (
+        "gpu-needs-limit: --device /srv/x has too many names, links or devices in it to tell whether a GPU is among "
+        "them, so it counts as a GPU, which needs a limit.\n"
+        "Name the devices themselves (--device FOLDER/DEVICE), or a folder with a few thousand names at most."
+    )
+    options = {"DriverConfig": {"Name": "convgpu", "Options": {"memory": "2g"}}}
+    limit = {"Type": "volume", "Target": "/run/convgpu", "VolumeOptions": options}
+    variables = ["LD_PRELOAD=/run/convgpu/libconvgpu.so"]
+    assert harness.judge({"HostConfig": {**large, "Mounts": [limit]}, "Env": variables}).rule == "limited"
+    asked = {"HostConfig": {**large, "DeviceRequests": [{"Count": -1}]}}
+    assert "asks for a GPU (--gpus" in harness.judge(asked).message
