@@ -69,6 +69,8 @@ def test_what_is_no_memory_holds_nobody_else_up(porter, host, owner, grown, ling
     neighbour = porter.carrier(other.pid)
     attacker = porter.carrier(owner.pid)
     grown()
+    attacker.send(HELD, 1, PIECE)  # answered, so the porter has taken it in
+    assert attacker.receive()[0] == FAILED
     address = other.piece(b"of the neighbour")
     usual = descriptors(porter)
     begun = time.monotonic()
