@@ -2,12 +2,13 @@
 
 Seen on an H100 (driver 580, docs/measurements.md): managed memory is in use, no process is listed with it, and the
 address space of the program that has it says how much that is, for the driver maps it where nothing else is mapped so.
-That is what may lie on a device, or on the host. So a process has no more of it on a device than it maps, and no more
-than lies there without an owner.
+That is what may lie on a device, or on the host. So a process has no more of it on a device than it maps, and all of a
+container together no more than lies there without an owner: who shares an address space (`CLONE_VM`) maps the same.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,7 @@ def complete(
     mapped: Mapping[int, Mapped],
     used: Usages,
     own: Mapping[str, int],
+    container_of: Callable[[int], str | None],
     begun: float = -math.inf,
 ) -> list[MemorySample]:
     """Add to samples what processes have of managed memory that nobody accounts for.
@@ -68,19 +70,26 @@ def complete(
         mapped: by pid.
         used: as for find_ownerless.
         own: likewise.
+        container_of: the container of a pid, None for an external process.
         begun: since when `used` holds. What was read before was read beside other figures, of samples that nobody has
             any more: then all that the process used is taken for managed memory.
     """
     ownerless = find_ownerless(samples, used, own)
+    listed = {sample.device: sample.held or {} for sample in samples}
     more: dict[str, dict[int, int]] = {device: {} for device in ownerless}
-    for pid, one in mapped.items():
+    left: dict[str | None, dict[str, int]] = defaultdict(lambda: dict(ownerless))  # what a container may still have
+    # Who has a session comes last: some of what it has is tolerated.
+    for pid, one in sorted(mapped.items(), key=lambda row: row[0] in used):
         accounted = _accounted(samples, pid, used.get(pid, {}))
         free = one.size - max(sum(accounted.values()), one.used if one.at < begun else 0)
         # What is tolerated is so for all memory of a process together, listed or mapped: by `attribute`, not here.
         if free <= NOISE:
             continue
+        room = left[container_of(pid)]
         for device in ownerless.keys() & one.devices:
-            if (size := min(free, ownerless[device])) > NOISE:
+            if (size := min(free, room[device])) > NOISE:
+                # `ownerless` lacks a little for each that is listed: what the driver took for it, at most.
+                room[device] -= size - (UNCOUNTED if pid in listed[device] else 0)
                 more[device][pid] = accounted.get(device, 0) + size
     return [_add(sample, more.get(sample.device, {}), mapped) for sample in samples]
 

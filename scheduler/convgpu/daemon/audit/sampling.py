@@ -70,7 +70,7 @@ class ManagedMemory:
         used = {pid: _most(before.get(pid, {}), now.get(pid, {})) for pid in before.keys() | now.keys()}
         starts = {pid: start for sample in samples for pid, start in sample.starts.items()}
         living = {pid: one for pid, one in mapped.items() if (starts.get(pid) or start_time(pid)) == one.start}
-        return complete(samples, living, used, self._own, begun)
+        return complete(samples, living, used, self._own, index().volume_of, begun)
 
     def _devices(self) -> dict[int, frozenset[str]]:
         """Return where NVML lists processes, by pid."""

@@ -1,17 +1,19 @@
 """Managed memory past the hook, which NVML counts for nobody; on the simulated driver, in real cgroups."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
+from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.core.audit.attribution import UNCOUNTED
+from convgpu.protocol import messages as m
 
 OPTIONS = ["--audit=100ms", "--overuse-after=300ms", "--overuse=stop"]
 # Goes into a cgroup, and takes on a device so many GiB of managed memory, and so many of the card's. "child": it lets a
@@ -53,6 +55,9 @@ def running(
             yield process
         finally:
             process.kill()
+            for pid in (cgroup / "cgroup.procs").read_text().split():  # who shares its address space
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def device(daemon: Daemon) -> dict[str, int]:
@@ -117,6 +122,20 @@ def test_who_shares_the_address_space_of_a_dead_program_is_ended(tmp_path: Path,
             program.wait()
             wait_until(lambda: stopped(daemon) == [("a", "overuse")], "it is ended")
         wait_until(lambda: (cgroup / "cgroup.procs").read_text() == "", "nobody is left")
+
+
+def test_who_share_an_address_space_have_its_memory_once(tmp_path: Path, cgroup: Path) -> None:
+    """Each maps the same. What they have, is there: neither are they ended, nor do others wait for what is free."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS) as daemon:
+        daemon.container("a", memory="6g")
+        listed(daemon, (cgroup, "a"))
+        with running(daemon, cgroup, 5, how="child") as program:
+            wait_until(lambda: share(daemon, "a")["usage"] >= 5 * GIB, "it is charged")
+            assert within_two_seconds(daemon) == {(5 * GIB + CONTEXT - UNCOUNTED, 0)}
+            neighbour = Process(daemon.container("b", memory="10g"))
+            neighbour.hello()
+            assert neighbour.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc")) == m.Accepted(9 * GIB, 0)
+            assert (program.poll(), stopped(daemon)) == (None, [])
 
 
 def test_managed_memory_of_hooked_programs_is_theirs_whatever_others_take(
