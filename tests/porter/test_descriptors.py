@@ -12,7 +12,7 @@ from gpu_host import until
 from lingering import Lingering
 from porter_host import BAD_PIECE, FAILED, FORGET, HELD, OUT, PIECE, Carrier, Owner, Porter
 
-FAR_LESS = 5  # seconds; than an hour
+FAR_LESS = 60  # seconds; than an hour
 _FRAME = struct.Struct("=IIQQII")
 
 
