@@ -67,11 +67,44 @@ def test_of_two_that_had_a_pid_it_is_the_later_one_if_the_memory_came_after_that
     assert births.place_of(21, 4.0, lambda _: []) == B  # both were there
 
 
-def test_births_are_forgotten_when_there_are_too_many_or_some_were_lost() -> None:
-    births = Births(most=2)
-    for pid in (10, 11, 12):
+def test_who_had_a_pid_and_ended_before_the_memory_came_is_not_meant() -> None:
+    """Where process IDs are given again within a second, each had one before."""
+    births = Births()
+    for pid, parent, at, place in [(10, 1, 0.0, A), (11, 1, 0.0, B), (21, 10, 2.0, None)]:
+        births.add(pid, parent, at)
+        if place:
+            births.place(pid, place)
+    births.end({10, 11}, 2.9, 3.0)
+    births.add(21, 11, 5.0)
+    assert [births.place_of(21, since, lambda _: []) for since in (4.9, 3.0, 2.9)] == [B, B, HOST]
+    births.add(21, 10, 6.0)  # nobody saw that the one before had ended: by now it has
+    assert [births.place_of(21, since, lambda _: []) for since in (6.0, 5.9)] == [A, HOST]
+
+
+def test_who_began_while_it_was_seen_who_lives_may_live() -> None:
+    births = Births()
+    births.add(21, 1, 2.0)
+    births.place(21, A)
+    births.end(set(), 1.9, 2.1)
+    births.add(21, 1, 5.0)
+    assert births.place_of(21, 4.0, lambda _: []) == HOST
+
+
+def test_who_ended_first_is_forgotten_when_they_are_too_many() -> None:
+    births, everybody = Births(most=2), {10, 11, 12, 13, 14}
+    for pid in sorted(everybody):
         births.add(pid, 1, 0.0)
         births.place(pid, A)
-    assert [births.place_of(pid, 1.0, lambda _: []) for pid in (10, 11, 12)] == [HOST, A, A]
+    births.end(everybody - {13}, 1.0, 1.0)
+    births.end(everybody - {13, 11}, 2.0, 2.0)
+    births.end(everybody - {13, 11, 12}, 3.0, 3.0)
+    assert [births.place_of(pid, 4.0, lambda _: []) for pid in sorted(everybody)] == [A, A, A, HOST, A]
+
+
+def test_births_are_forgotten_when_some_were_lost() -> None:
+    births = Births()
+    births.add(12, 1, 0.0)
+    births.place(12, A)
     births.clear()
+    births.end(set(), 1.0, 1.0)
     assert births.place_of(12, 1.0, lambda _: []) == HOST

@@ -39,6 +39,7 @@ class MemorySample:
         error: what is wrong with the device, None when nothing is.
         ended: by the pid of each process that is listed though it has ended.
         starts: when each living process started, in clock ticks since boot.
+        asked: seconds on the monotonic clock, before that moment.
     """
 
     device: str
@@ -48,6 +49,7 @@ class MemorySample:
     error: str | None = None
     ended: Mapping[int, int] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
+    asked: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ class ListedProcesses:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[int, _Listed]] = {}
-        self._times: dict[str, float] = {}  # of the last sample, by device
+        self._times: dict[str, float] = {}  # when the last sample was asked for, by device
 
     def update(self, sample: MemorySample, facts: ProcessFacts, now: float) -> Listing:
         """Tell the dead from the living in a sample.
@@ -304,7 +306,7 @@ class ListedProcesses:
             one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
             fresh[pid] = one if share else replace(one, size=size)
             kept.append(replace(one, size=size - share).kept(pid, now))
-        self._known[sample.device], self._times[sample.device] = fresh, now
+        self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return Listing(living, owners, kept)
 
 

@@ -4,14 +4,17 @@ A process may begin, take memory and end before anybody looks at it. Its childre
 a child begins in its parent's cgroup, and no container moves a process out of its own.
 """
 
+import math
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 # The Engine's ids of the containers in which a process runs, the outermost first; empty: on the host.
 Place = tuple[str, ...]
 
-# Births that are known; a container's programs have a row each, of some 200 bytes.
+# Births that are known of processes that have ended; each is some 200 bytes.
 _MOST: Final = 65_536
 # Steps up: a runtime, a wrapper of it or two, and the shim that all programs of one container descend from.
 _STEPS: Final = 6
@@ -27,6 +30,7 @@ class _Birth:
         place: where it runs, as far as was seen; None while nobody knows.
         of_children: where its children run that were seen, if its own place is not known; None: none, or several.
         before: who had the pid before, without anybody before that.
+        ended: seconds on the same clock by which it had ended; infinite while that is not known.
     """
 
     parent: int
@@ -34,6 +38,7 @@ class _Birth:
     place: Place | None = None
     of_children: Place | None = None
     before: "_Birth | None" = None
+    ended: float = math.inf
 
 
 class Births:
@@ -42,22 +47,40 @@ class Births:
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._births: dict[int, _Birth] = {}
+        self._living: set[int] = set()  # who is not known to have ended
 
     def clear(self) -> None:
         """Forget all."""
         self._births.clear()
+        self._living.clear()
 
     def add(self, pid: int, parent: int, at: float) -> bool:
         """Take a birth; return whether its place is known by that of its parent. On the host nobody's is."""
         above = self._births.get(parent)
         before = self._births.pop(pid, None)
         if before is not None:
-            before.before = None
+            before.before, before.ended = None, min(before.ended, at)
         place = above.place if above is not None else None
         self._births[pid] = _Birth(parent, at, place or None, before=before)
-        if len(self._births) > self._most:
-            del self._births[next(iter(self._births))]
+        self._living.add(pid)
         return bool(place)
+
+    def end(self, living: AbstractSet[int], begun: float, at: float) -> None:
+        """Take who lives: all others have ended. Of those, the ones that ended first are forgotten if they are many.
+
+        Args:
+            living: pids that were seen between `begun` and `at`.
+            begun: seconds on the kernel's monotonic clock; nothing is said of who began later.
+            at: likewise.
+        """
+        for pid in self._living - living:
+            if self._births[pid].at <= begun:
+                one = self._births[pid] = self._births.pop(pid)  # the last row
+                one.ended = at
+                self._living.remove(pid)
+        more = max(len(self._births) - len(self._living) - self._most, 0)
+        for pid in list(islice((pid for pid in self._births if pid not in self._living), more)):
+            del self._births[pid]
 
     def place(self, pid: int, place: Place) -> None:
         """Take where a process was seen."""
@@ -80,7 +103,8 @@ class Births:
         one = self._births.get(pid)
         if one is None:
             return ()
-        may_be = [one] if one.at <= since or one.before is None else [one, one.before]
+        is_certain = one.at <= since or one.before is None or one.before.ended <= since
+        may_be = [one] if is_certain or one.before is None else [one, one.before]
         places = {self._place(each, living_children) for each in may_be}
         return places.pop() if len(places) == 1 else ()
 

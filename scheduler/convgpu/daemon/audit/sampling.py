@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
@@ -150,6 +151,7 @@ async def take_sample(executor: NvmlExecutor, uuid: str) -> MemorySample:
 
 def sample_device(devices: Devices, uuid: str) -> MemorySample:
     """Ask NVML about one device. It is no error when the driver does not tell which process holds what."""
+    begun = time.monotonic()
     try:
         devices.check(uuid)
         total, used = devices.total(uuid), devices.used(uuid)
@@ -163,4 +165,4 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
     starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
     living = {pid: size for pid, size in held.items() if pid in starts}
     ended = {pid: size for pid, size in held.items() if pid not in starts}
-    return MemorySample(uuid, total, used, living, ended=ended, starts=starts)
+    return MemorySample(uuid, total, used, living, ended=ended, starts=starts, asked=begun)

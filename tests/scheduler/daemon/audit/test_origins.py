@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,21 +15,27 @@ from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 from convgpu.daemon.system.births.fork_events import ForkEvents
 
 SIZE = 3 * GIB + CONTEXT
-# A child takes 3 GiB past the hook, makes a child of its own that has its descriptors, and ends; all within some ms.
+# A child takes 3 GiB past the hook, makes a child of its own that has its descriptors, and ends; all within some ms. It
+# has the process ID that it is told.
 PROGRAM = """
 import ctypes, os, signal, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
 cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-sys.stdin.readline()
-if os.fork() == 0:
+wanted = int(sys.stdin.readline())
+while True:
+    open("/proc/sys/kernel/ns_last_pid", "w").write(str(wanted - 1))
+    if os.fork() == 0:
+        break
+    if os.wait()[1] == 0:
+        print("done", flush=True)
+        signal.pause()
+if os.getpid() == wanted:
     assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
     assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(3 << 30)) == 0
     if os.fork() == 0:
         signal.pause()
     os._exit(0)
-os.wait()
-print("done", flush=True)
-signal.pause()
+os._exit(1)
 """
 
 
@@ -46,20 +52,50 @@ def program(daemon: Daemon, cgroup: Path) -> Iterator[subprocess.Popen[str]]:
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(tmp_path: Path, cgroup: Path) -> None:
+def pid_of_the_dead(cgroup: Path) -> int:
+    """Return the process ID of a program of a container that has ended; the scheduler has had time to see that."""
+    command = ["/bin/sh", "-c", f"echo $$ > {cgroup}/cgroup.procs; read go; /bin/true & echo $!; wait; read go"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        let_it_look(1.0)
+        process.stdin.write("go\n")
+        pid = int(process.stdout.readline())
+        let_it_look(2.0)
+        return pid
+
+
+def let_it_look(seconds: float) -> None:
+    begun = time.monotonic()
+    wait_until(lambda: time.monotonic() - begun > seconds, "it has looked")
+
+
+def free_pid() -> int:
+    """Return a process ID that nobody has had for long, if the kernel goes on as it does."""
+    last, most = (int(Path(f"/proc/sys/kernel/{name}").read_text()) for name in ("ns_last_pid", "pid_max"))
+    return last + 500 if last + 500 < most else 500
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
+    tmp_path: Path, make_cgroup: Callable[[], Path], again: bool
+) -> None:
+    """Also if its process ID was that of another container's before."""
     try:
         ForkEvents().close()
     except OSError as error:
         pytest.skip(f"the kernel does not tell of processes here: {error}")
-    options = ["--audit=100ms", "--overuse-after=300ms", "--overuse=stop"]
+    options = ["--audit=1s", "--overuse-after=2s", "--overuse=stop"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         daemon.container("a", memory="1g")
+        cgroup = make_cgroup()
         row = {"id": cgroup.name, "name": "a", "state": "running", "volumes": ["a"]}
         daemon.admin.request("listed", asked=time.time(), containers=[row], volumes=["a"])
         with program(daemon, cgroup) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write("go\n")
+            pid = pid_of_the_dead(make_cgroup()) if again else free_pid()
+            process.stdin.write(f"{pid}\n")
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
             wait_until(lambda: daemon.events("stopped"), "its container is ended")

@@ -87,10 +87,14 @@ class Origins:
         if events is None:
             return
         orphans: list[int] = []
+        begun = time.monotonic()
+        living, seen = set(processes()), time.monotonic()
         for parent, pid, at in events.read():
             with self._lock:
                 if not self._births.add(pid, parent, at):
                     orphans.append(pid)
+        with self._lock:
+            self._births.end(living, begun, seen)
         self._look(orphans[-_MOST_LOOKS:])
         if events.take_loss():
             self._must_walk = True
