@@ -11,7 +11,7 @@ from convgpu.authz.facts.links import LONG, LOOK, Followed, follow, local_path
 from convgpu.authz.ports import GpuPath, Way
 from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.gpu_requests import is_nvidia_node
-from convgpu.runtime.paths import normal
+from convgpu.runtime.paths import normal, plain
 
 # The kernel follows 40 links, but the Engine follows those of `--device` itself, by Go's EvalSymlinks.
 _MAX_LINKS: Final = 255
@@ -88,12 +88,19 @@ class HostDevices:
         search = _Search(self._root(), self._numbers.at_once())
         for path in paths:
             try:
-                # The Engine itself works in the root folder.
-                if search.is_gpu(self.resolve("/" + path)):
+                if any(search.is_gpu(place) for place in self._readings(path)):
                     return GpuPath(path)
             except _TooMuch:
                 return GpuPath(path, is_seen=False)
         return None
+
+    def _readings(self, path: str) -> Iterable[str]:
+        """Return where the Engine may be led by a path: it looks at it as it is, and takes `..` out as text below it.
+
+        The Engine itself works in the root folder.
+        """
+        whole = "/" + path
+        return dict.fromkeys(self.resolve(each) for each in (whole, plain(whole)))
 
     def is_gpu_number(self, major: int, minor: int | None = None) -> bool:
         """Tell whether character devices of these numbers, or any minor of a major number, belong to a GPU."""
