@@ -14,8 +14,22 @@ NO_MOMENT: Final = 0.15
 # Seconds between looks at a device whose time is spent: while somebody is above the limit, and else.
 _LOOK_TWICE: Final = 0.2
 _LOOK_OFTEN: Final = 0.5
+# The least part of an interval after which the next look may come: two in a row do not see the same moment.
+_SOONEST: Final = 0.25
 
 OveruseRow = tuple[str, str]  # container, device
+
+
+def next_look(interval: float, chance: float) -> float:
+    """Return after how many seconds to look again, at most `interval`.
+
+    Who knew when the next look comes could hold memory between two of them.
+
+    Args:
+        interval: seconds.
+        chance: from 0 to 1, which nobody can guess.
+    """
+    return interval * (_SOONEST + (1 - _SOONEST) * chance)
 
 
 class TakenReserves:

@@ -1,4 +1,4 @@
-"""The audit at intervals: samples all devices, compares them with the ledger, and lets the ledger follow."""
+"""The audit, at random: samples all devices, compares them with the ledger, and lets the ledger follow."""
 
 import asyncio
 import logging
@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from random import SystemRandom
 
 from convgpu.core import events as e
 from convgpu.core.audit.attribution import Attribution, MemorySample, is_significant, lasting
-from convgpu.core.audit.overuse import OveruseRow, TakenReserves
+from convgpu.core.audit.overuse import OveruseRow, TakenReserves, next_look
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor, Leases
@@ -58,25 +59,26 @@ class Audit:
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
         self._taken = TakenReserves()
         self._found = Findings()  # in the last audit
+        self._random = SystemRandom()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, interval: float) -> None:
-        """Audit every `interval` seconds from now on."""
+        """Audit from now on, at random, at least every `interval` seconds."""
         self._task = asyncio.get_running_loop().create_task(self._run(interval))
 
     async def _run(self, interval: float) -> None:
         while True:
             try:
-                await self._wait(interval)
+                await self._wait(next_look(interval, self._random.random()))
                 if not self._driver.machine.recovering:
                     await self.audit()
             except Exception:  # a fault here must neither end the scheduler nor the audit
-                log.exception("the audit failed; the next one is in %g s", interval)
+                log.exception("the audit failed; the next one comes within %g s", interval)
 
-    async def _wait(self, interval: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         """Wait for the next audit; look meanwhile at devices whose budget for overuse is spent."""
         clock = asyncio.get_running_loop().time
-        until = clock() + interval
+        until = clock() + seconds
         while (left := until - clock()) > 0:
             pause = self._enforcement.pause
             await asyncio.sleep(min(left, pause))
