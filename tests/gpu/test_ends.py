@@ -112,6 +112,7 @@ def test_what_a_short_program_left_in_its_container_is_that_containers(
     lived = []
     for _ in range(3):
         container = start("a", "1g", "hold.py", "torch", 0, GIB, GIB)
+        container.wait_for("holding")  # else its context would find no room, as soon as the other's memory is charged
         unhooked = ("exec", "-e", "LD_PRELOAD=", container.name, "python3", "-c")
         docker(*unhooked, TAKER)
         done = docker(*unhooked, CHILD if way == "child" else SEND)
