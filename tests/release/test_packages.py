@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 
 from convgpu.cli.__main__ import COMMANDS
 
@@ -150,6 +151,19 @@ def test_the_sdist_has_the_sources_and_nothing_that_was_built(packages):
     assert {name.split("/")[0] for name in names} == {
         *("plugin", "scheduler", "hook", "porter", "tests", "deploy", "scripts"),
         *("CHANGELOG.md", "LICENSE", "README.md", "PKG-INFO", "pyproject.toml", ".gitignore"),
+    }
+
+
+def test_the_sdist_is_made_without_a_walk_through_the_checkout(monkeypatch):
+    """Below `.cache` folders come and go with the Engines of other tests, and who walks there fails."""
+    walked: list[Path] = []
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda top, **options: walked.append(Path(top)) or walk(top, **options))
+    assert list(SdistBuilder(str(ROOT)).recurse_included_files()) != []
+    assert {top.relative_to(ROOT).parts[0] for top in walked} == {
+        *("plugin", "scheduler", "hook", "porter"),
+        "tests",
+        "deploy",
     }
 
 
