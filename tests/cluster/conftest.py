@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import pytest
 from docker_engine import Engine
@@ -65,8 +65,9 @@ class Cluster:
         """Return what the nodes know of a job: the cards' numbers in the Engine, and GiB of each, by node."""
         found = {}
         for path in sorted(self.nodes.jobs.glob(f"{number}.*.json")):
-            share = json.loads(path.read_text())
-            found[share["node"]] = sorted((self.cards[uuid], size >> 30) for uuid, size in share["cards"].items())
+            with suppress(FileNotFoundError):  # the job has just ended there
+                share = json.loads(path.read_text())
+                found[share["node"]] = sorted((self.cards[uuid], size >> 30) for uuid, size in share["cards"].items())
         return found
 
     @functools.cached_property

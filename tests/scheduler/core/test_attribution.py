@@ -114,7 +114,7 @@ def play(
     *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
     uses: bool = True,
     lease: int | None = None,
-    origin_of: Callable[[int, float], Owner] = lambda _pid, _since: UNKNOWN,
+    origin_of: Callable[[int, float, float], Owner] = lambda _pid, _since, _until: UNKNOWN,
 ) -> list[Listing]:
     """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
 
@@ -127,7 +127,7 @@ def play(
         held = {pid: size for pid, (start, size) in rows.items() if start}
         ended = {pid: size for pid, (start, size) in rows.items() if not start}
         starts = {pid: start for pid, (start, _) in rows.items() if start}
-        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts)
+        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5)
         facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, running.__contains__, lambda _: uses)
         found.append(processes.update(sample, facts, now))
     return found
@@ -196,10 +196,10 @@ def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
 
 def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -> None:
     """Births are told later than samples; the memory was not there in the sample before."""
-    asked: list[tuple[int, float]] = []
+    asked: list[tuple[int, float, float]] = []
 
-    def origin_of(pid: int, since: float) -> Owner:
-        asked.append((pid, since))
+    def origin_of(pid: int, since: float, until: float) -> Owner:
+        asked.append((pid, since, until))
         return UNKNOWN if len(asked) < 3 else A
 
     dead = {1: (0, 30)}
@@ -209,11 +209,11 @@ def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -
     unknown = Kept(1, 30, UNKNOWN, is_left=True)
     kept = [replace(unknown, is_ending=True), unknown, KEPT, KEPT]
     assert found == [Listing({}, {}, []), *(Listing({}, {}, [one]) for one in kept)]
-    assert asked == [(1, 2.0)] * 3
+    assert asked == [(1, 2.0, 3.5)] * 3
     asked.clear()
     late = [(now, dead, {}, {"a"}) for now in (4.0, 9.0, 9.1)]
     assert [listing.kept[0].owner for listing in play(first, *late, origin_of=origin_of)[1:]] == [UNKNOWN] * 3
-    assert asked == [(1, 2.0)] * 2
+    assert asked == [(1, 2.0, 3.5)] * 2
 
 
 def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own() -> None:

@@ -40,6 +40,7 @@ class MemorySample:
         ended: by the pid of each process that is listed though it has ended.
         starts: when each living process started, in clock ticks since boot.
         asked: seconds on the monotonic clock, before that moment.
+        answered: likewise, after it.
     """
 
     device: str
@@ -50,6 +51,7 @@ class MemorySample:
     ended: Mapping[int, int] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
     asked: float = math.inf
+    answered: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class _Listed:
         ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
         is_left: its container was seen not to run since.
         since: seconds on the same clock at which its memory was not there yet.
+        until: likewise, at which it was there.
         found: likewise, at which it was found first, if nobody saw it alive.
     """
 
@@ -240,6 +243,7 @@ class _Listed:
     ended: float = math.inf
     is_left: bool = False
     since: float = -math.inf
+    until: float = -math.inf
     found: float = -math.inf
 
     def kept(self, pid: int, now: float) -> Kept:
@@ -253,8 +257,8 @@ class ProcessFacts:
 
     Attributes:
         owner_of: says whose a living process is.
-        origin_of: says of an ended process whose it was that nobody saw alive, by its pid and since when its memory is
-            there; not known if that cannot be told.
+        origin_of: says of an ended process whose it was that nobody saw alive, by its pid and two moments: its memory
+            was not there yet, and it was there; not known if that cannot be told.
         lease_of: says what a process with a session may have on the device; None without one.
         runs: says of a volume whether its container runs.
         uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
@@ -262,7 +266,7 @@ class ProcessFacts:
     """
 
     owner_of: Callable[[int], Owner]
-    origin_of: Callable[[int, float], Owner]
+    origin_of: Callable[[int, float, float], Owner]
     lease_of: Callable[[int], int | None]
     runs: Callable[[str], bool]
     uses: Callable[[int], bool]
@@ -300,7 +304,7 @@ class ListedProcesses:
                 continue
             # What the first sample of all shows is not of just now.
             since = now if before is not None else -math.inf
-            one = known or _Listed(0, size, Owner(is_known=False), since, since=last, found=now)
+            one = known or _Listed(0, size, Owner(is_known=False), since, since=last, until=sample.answered, found=now)
             if share := _share(pid, size - one.size, facts) if start else 0:
                 living[pid], owners[pid] = share, facts.owner_of(pid)
             one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
@@ -325,7 +329,7 @@ def _share(pid: int, more: int, facts: ProcessFacts) -> int:
 def _follow(pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
     """Return a dead one with what is known of it now: births are told a little later than samples."""
     if not one.owner.is_known and now - one.found <= _TOLD:
-        one = replace(one, owner=facts.origin_of(pid, one.since), is_left=False)
+        one = replace(one, owner=facts.origin_of(pid, one.since, one.until), is_left=False)
     is_left = one.is_left or one.owner.volume is None or not facts.runs(one.owner.volume)
     return replace(one, is_left=is_left)
 

@@ -31,6 +31,7 @@ class _Birth:
         of_children: where its children run that were seen, if its own place is not known; None: none, or several.
         before: who had the pid before, without anybody before that.
         ended: seconds on the same clock by which it had ended; infinite while that is not known.
+        forgotten: likewise, by which all who had the pid earlier and are not known any more had ended.
     """
 
     parent: int
@@ -39,29 +40,41 @@ class _Birth:
     of_children: Place | None = None
     before: "_Birth | None" = None
     ended: float = math.inf
+    forgotten: float = -math.inf
 
 
 class Births:
-    """The births of processes. No birth may be missing: after a loss, `clear`, and tell of all who live."""
+    """The births of processes. None may be missing: after a loss nothing is known until `clear`, and all who live."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._births: dict[int, _Birth] = {}
         self._living: set[int] = set()  # who is not known to have ended
+        self._told = -math.inf  # all births before are known, but for those before the next one
+        self._missing = -math.inf  # who has no row had ended by then, or lives
+        self._is_lost = False
 
-    def clear(self) -> None:
-        """Forget all."""
+    def clear(self, at: float) -> None:
+        """Forget all, at a moment on the kernel's monotonic clock; who lives is told next."""
         self._births.clear()
         self._living.clear()
+        self._told, self._missing, self._is_lost = -math.inf, at, False
+
+    def lose(self) -> None:
+        """Take that births are missing."""
+        self._is_lost = True
 
     def add(self, pid: int, parent: int, at: float) -> bool:
         """Take a birth; return whether its place is known by that of its parent. On the host nobody's is."""
         above = self._births.get(parent)
         before = self._births.pop(pid, None)
         if before is not None:
-            before.before, before.ended = None, min(before.ended, at)
+            if before.before is not None:
+                before.forgotten, before.before = before.before.ended, None
+            before.ended = min(before.ended, at)
         place = above.place if above is not None else None
-        self._births[pid] = _Birth(parent, at, place or None, before=before)
+        forgotten = self._missing if before is None else -math.inf
+        self._births[pid] = _Birth(parent, at, place or None, before=before, forgotten=forgotten)
         self._living.add(pid)
         return bool(place)
 
@@ -71,8 +84,9 @@ class Births:
         Args:
             living: pids that were seen between `begun` and `at`.
             begun: seconds on the kernel's monotonic clock; nothing is said of who began later.
-            at: likewise.
+            at: likewise; all births before were told.
         """
+        self._told = at
         for pid in self._living - living:
             if self._births[pid].at <= begun:
                 one = self._births[pid] = self._births.pop(pid)  # the last row
@@ -80,7 +94,7 @@ class Births:
                 self._living.remove(pid)
         more = max(len(self._births) - len(self._living) - self._most, 0)
         for pid in list(islice((pid for pid in self._births if pid not in self._living), more)):
-            del self._births[pid]
+            self._missing = max(self._missing, self._births.pop(pid).ended)
 
     def place(self, pid: int, place: Place) -> None:
         """Take where a process was seen."""
@@ -92,19 +106,23 @@ class Births:
         if place and above is not None and not above.place:
             above.of_children = place if above.of_children in {None, place} else ()
 
-    def place_of(self, pid: int, since: float, living_children: Callable[[int], Iterable[Place]]) -> Place:
+    def place_of(
+        self, pid: int, since: float, until: float, living_children: Callable[[int], Iterable[Place]]
+    ) -> Place:
         """Return where an ended process ran; empty if that was the host, or is not known for certain.
 
         Args:
             pid: that it had. It may have ended, and somebody else too who had the pid after it.
             since: the memory in question was not there before.
+            until: and it was there then. Until births are told up to that moment nothing is certain.
             living_children: returns where the children of a process run now, those in containers.
         """
         one = self._births.get(pid)
-        if one is None:
+        if one is None or self._is_lost or self._told < until:
             return ()
-        is_certain = one.at <= since or one.before is None or one.before.ended <= since
-        may_be = [one] if is_certain or one.before is None else [one, one.before]
+        if (one.before or one).forgotten > since:
+            return ()  # who is not known any more may be meant
+        may_be = [each for each in (one, one.before) if each is not None and each.at <= until and each.ended > since]
         places = {self._place(each, living_children) for each in may_be}
         return places.pop() if len(places) == 1 else ()
 

@@ -1,10 +1,13 @@
 """Attributes samples: joins NVML's counts with leases, sessions and what the kernel says of processes."""
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from convgpu.core.audit.attribution import (
     Attribution,
@@ -16,13 +19,16 @@ from convgpu.core.audit.attribution import (
     ProcessFacts,
     attribute,
 )
-from convgpu.core.audit.births import Place
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity, has_open
+from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import is_alive
 
+# Seconds for what takes some milliseconds.
+_LEARNING: Final = 0.5
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
 
@@ -55,7 +61,7 @@ class Attributor:
         sessions: of all containers.
         resolver: finds the containers of processes.
         control: the driver's control node.
-        place_of: says where an ended process ran, by its pid and since when its memory is there (see Origins).
+        origins: know where processes ran that have ended; none: nobody does.
     """
 
     def __init__(
@@ -64,19 +70,25 @@ class Attributor:
         sessions: SessionRegistry,
         resolver: ContainerResolver,
         control: FileIdentity | None = None,
-        place_of: Callable[[int, float], Place] = lambda _pid, _since: (),
+        origins: Origins | None = None,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
         self._control = control
-        self._place_of = place_of
+        self._origins = origins
         self._listed = ListedProcesses()
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
     def index(self) -> ProcessIndex:
         """Return the index of processes as of now; for one audit or one refused allocation."""
         return self._resolver.index()
+
+    async def learn(self, samples: Sequence[MemorySample]) -> None:
+        """Learn of the births until now, if samples list who has ended; without that one is known an audit later."""
+        if self._origins is not None and any(sample.ended for sample in samples):
+            with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
+                await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
         """Return what these processes may have on devices now; of a thousand that are connected few use memory."""
@@ -114,8 +126,9 @@ class Attributor:
         def owner_of(pid: int) -> Owner:
             return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
 
-        def origin_of(pid: int, since: float) -> Owner:
-            container = index.outermost(self._place_of(pid, since))
+        def origin_of(pid: int, since: float, until: float) -> Owner:
+            place = self._origins.place_of(pid, since, until) if self._origins is not None else ()
+            container = index.outermost(place)
             return Owner(index.by_id.get(container or ""), container, is_known=container is not None)
 
         def lease_of(pid: int) -> int | None:

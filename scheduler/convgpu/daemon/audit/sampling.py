@@ -161,8 +161,8 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
         held = devices.used_by(uuid)
     except DeviceError:
         return MemorySample(uuid, total, used)
-    asked = ticks_since_boot()  # who began later has the pid of one that is listed
+    answered, asked = time.monotonic(), ticks_since_boot()  # who began later has the pid of one that is listed
     starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
     living = {pid: size for pid, size in held.items() if pid in starts}
     ended = {pid: size for pid, size in held.items() if pid not in starts}
-    return MemorySample(uuid, total, used, living, ended=ended, starts=starts, asked=begun)
+    return MemorySample(uuid, total, used, living, ended=ended, starts=starts, asked=begun, answered=answered)

@@ -87,7 +87,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
-    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control, origins.place_of)
+    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control, origins)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least

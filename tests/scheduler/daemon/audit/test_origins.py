@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
-from convgpu.daemon.system.births.fork_events import ForkEvents
+from convgpu.daemon.system.births.origins import Origins
 
 SIZE = 3 * GIB + CONTEXT
 # A child takes 3 GiB past the hook, makes a child of its own that has its descriptors, and ends; all within some ms. It
@@ -81,8 +81,10 @@ def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
     tmp_path: Path, make_cgroup: Callable[[], Path], again: bool
 ) -> None:
     """Also if its process ID was that of another container's before."""
+    origins = Origins()
     try:
-        ForkEvents().close()
+        origins.open()
+        origins.close()
     except OSError as error:
         pytest.skip(f"the kernel does not tell of processes here: {error}")
     options = ["--audit=1s", "--overuse-after=2s", "--overuse=stop"]
@@ -94,6 +96,7 @@ def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
         with program(daemon, cgroup) as process:
             assert process.stdin is not None
             assert process.stdout is not None
+            let_it_look(2.0)  # of what its first look shows, nobody knows who had the process ID before
             pid = pid_of_the_dead(make_cgroup()) if again else free_pid()
             process.stdin.write(f"{pid}\n")
             process.stdin.flush()

@@ -38,6 +38,7 @@ class Origins:
     def __init__(self) -> None:
         self._births = Births()
         self._lock = threading.Lock()  # of the births: written in threads, asked by the audit
+        self._reading = threading.Lock()  # one thread reads at a time
         self._events: ForkEvents | None = None
         self._must_walk = False
         self._walked = 0.0
@@ -67,22 +68,30 @@ class Origins:
         self._events = ForkEvents(_networks())
         self._walk()
 
-    def place_of(self, pid: int, since: float) -> Place:
-        """Return in which containers a process ran that has ended; empty: on the host, or it is not known.
+    def place_of(self, pid: int, since: float, until: float) -> Place:
+        """Return in which containers a process ran that has ended; empty: on the host, or it is not known (yet).
 
         Args:
             pid: that it had.
             since: seconds on the monotonic clock; what it is asked for was not there before.
+            until: likewise; it was there then.
         """
         with self._lock:
-            return self._births.place_of(pid, since, _places_of_children)
+            return self._births.place_of(pid, since, until, _places_of_children)
 
     def catch_up(self) -> None:
-        """Read the births since the last time.
+        """Read the births since the last time; another thread that reads is waited for, but not for long.
 
         Raises:
             OSError: the connector does not work any more.
         """
+        if self._reading.acquire(timeout=_INTERVAL):
+            try:
+                self._read()
+            finally:
+                self._reading.release()
+
+    def _read(self) -> None:
         events = self._events
         if events is None:
             return
@@ -93,11 +102,13 @@ class Origins:
             with self._lock:
                 if not self._births.add(pid, parent, at):
                     orphans.append(pid)
+        self._look(orphans[-_MOST_LOOKS:])
+        is_lost = events.take_loss()
         with self._lock:
             self._births.end(living, begun, seen)
-        self._look(orphans[-_MOST_LOOKS:])
-        if events.take_loss():
-            self._must_walk = True
+            if is_lost:
+                self._births.lose()
+        self._must_walk = self._must_walk or is_lost
         if self._must_walk and time.monotonic() - self._walked >= _PAUSE:
             self._walk()
 
@@ -112,7 +123,7 @@ class Origins:
         """See all who live, for nothing else is certain; births from now on come with the next read."""
         self._must_walk, self._walked = False, time.monotonic()
         with self._lock:
-            self._births.clear()
+            self._births.clear(self._walked)
         for pid in processes():
             parent = _parent(pid)
             if parent is not None:
