@@ -56,7 +56,12 @@ INNOCENTS: dict[str, Host] = {
     "fuse": device("/dev/fuse"),
     "serial line": {"DeviceCgroupRules": ["c 188:* rwm"]},
     "restart": {"RestartPolicy": {"Name": "always"}},
-    "log": {"LogConfig": {"Type": "json-file", "Config": {"max-size": "10m"}}},
+    "log": {
+        "LogConfig": {
+            "Type": "json-file",
+            "Config": {"max-size": "10m", "max-file": "5", "tag": "{{.Name}}/{{.ID}}", "labels": "team"},
+        }
+    },
     "security": {"SecurityOpt": ["no-new-privileges"], "ReadonlyRootfs": True, "Init": True},
     "ipc": {"IpcMode": "private", "CgroupnsMode": "private"},
     "masks": {"MaskedPaths": None, "ReadonlyPaths": None},
@@ -149,7 +154,24 @@ def _volumes() -> Iterator[tuple[str, Host]]:
     yield "part of a volume", mount("volume", "vol1", VolumeOptions={"NoCopy": True, "Subpath": "link"})
 
 
-CLASSES = ("paths", "namespaces", "devices", "options", "proc", "volumes")
+def _logs(draw: random.Random) -> Iterator[tuple[str, Host]]:
+    """By these the Engine itself takes any time or memory."""
+    options = [
+        ("tag", f'{{{{pad "x" {1 << 46} 0}}}}'),
+        ("tag", "{{.ID}}{{join .ContainerEnv .ContainerName}}"),
+        ("max-file", str(draw.randint(101, 20_000_000))),
+        ("max-file", "+1000000"),
+        ("max-size", f"{draw.randint(1, 60)}k"),
+        ("max-size", "0x400"),
+        ("max-buffer-size", f"{draw.randint(1, 60)}g"),
+        ("of-tomorrow", "1"),
+    ]
+    for name, value in options:
+        host = {"LogConfig": {"Type": draw.choice(("json-file", "local")), "Config": {name: value}}}
+        yield f"{name} {value}", host
+
+
+CLASSES = ("paths", "namespaces", "devices", "options", "proc", "volumes", "logs")
 
 
 def attempts(seed: int = 1) -> dict[str, Host]:
@@ -163,6 +185,7 @@ def attempts(seed: int = 1) -> dict[str, Host]:
         ("options", _options()),
         ("proc", _proc()),
         ("volumes", _volumes()),
+        ("logs", _logs(draw)),
     ):
         found |= {f"{name}: {each}": host for each, host in made}
     return found

@@ -59,6 +59,24 @@ def test_a_share_is_judged_only_where_sizes_are(harness):
         assert harness.judge(share, "/volumes/create").rule == "limit-too-large"
 
 
+def test_managed_memory_is_a_whole_gpu_where_sizes_are_judged(harness):
+    """Whatever its limit, nobody else is there meanwhile; a stranger had a card of 16 GiB for 1 GiB of his quota."""
+    options = {"memory": "1g", "backing": "unified"}
+    volume = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": options}
+    assert harness.judge(volume, "/volumes/create").allow
+    for bound in ('largest_limit = "4g"', 'total_quota = "8g"'):
+        harness.rules = parse_rules(f'[users."*"]\n{bound}')
+        assert harness.judge(volume, "/volumes/create").message.startswith("limit-too-large: backing=unified takes")
+        assert harness.judge(volume | {"DriverOpts": options | {"backing": "vmm"}}, "/volumes/create").allow
+        injected = {
+            "Image": "i",
+            "HostConfig": {"Runtime": "convgpu", "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]},
+        }
+        names = ["CONVGPU_MEMORY=1g", "CONVGPU_BACKING=unified"]
+        assert harness.judge({**injected, "Env": names}).rule == "limit-too-large"
+        assert harness.judge({**injected, "Env": names[:1]}).allow
+
+
 def test_a_default_is_a_limit(harness):
     harness.rules = parse_rules('default_limit = "1g"')
     assert harness.judge(asked()).rule == "limited"

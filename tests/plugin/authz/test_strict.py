@@ -45,6 +45,22 @@ def test_most_of_these_are_refused_by_the_list_itself(strict):
     assert len(passed) > len(ATTEMPTS) // 4
 
 
+def test_a_health_check_without_a_command_ends_the_engine(strict):
+    """Its probe takes the first word of none (moby, daemon/health.go). An image may have one, too."""
+    for test, rule in ((["CMD"], "strict-fields"), (["CMD", "true"], "no-gpu"), (["NONE"], "no-gpu"), ([], "no-gpu")):
+        assert create(strict, {}, Healthcheck={"Test": test}).rule == rule
+        strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=(), Healthcheck={"Test": test})
+        assert strict.judge(b"", "/v1.41/containers/c/start", "POST").rule == rule
+
+
+def test_logs_of_a_container_that_exists_may_be_as_the_engine_has_them(strict):
+    """Its own settings (log-opts) show as the container's."""
+    log = {"Type": "json-file", "Config": {"max-file": "1000"}}
+    assert "max-file=1000" in create(strict, {"LogConfig": log}).message
+    strict.engine.containers["c"] = inspected({"Runtime": "convgpu", "LogConfig": log}, mounts=())
+    assert strict.judge(b"", "/v1.41/containers/c/start", "POST").rule == "no-gpu"
+
+
 def test_a_refusal_names_rule_and_entry(strict):
     verdict = create(strict, {"Binds": ["/home/eve:/x:ro"]})
     assert verdict.rule == "strict-paths"

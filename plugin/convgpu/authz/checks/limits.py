@@ -11,6 +11,7 @@ from convgpu.authz.verdict import Refusal
 from convgpu.protocol.sizes import format_size
 
 _VARIABLE: Final = "CONVGPU_MEMORY"
+_BACKING: Final = "CONVGPU_BACKING"  # of an injected limit only
 _RESERVED: Final = "DOCKER_RESOURCE_GPUMEM"
 
 
@@ -27,8 +28,9 @@ def requested_limits(subject: Subject) -> Iterator[Refusal]:
                 variables = subject.container.environment
                 yield from volume_options(subject, volume.options, variables, needed=subject.gpu is not None)
     elif subject.needs_hook and subject.injection is not None:
-        memory = subject.injection.memory
-        yield from volume_options(subject, {} if memory is None else {"memory": memory}, {})
+        memory, backing = subject.injection.memory, subject.container.environment.get(_BACKING)
+        options = {"memory": memory, "backing": backing}
+        yield from volume_options(subject, {name: value for name, value in options.items() if value is not None}, {})
 
 
 def volume_options(
@@ -43,6 +45,8 @@ def volume_options(
         needed: the container gets a GPU, so there must be a limit.
     """
     text = options.get("memory") or asked_limit(variables) or subject.caller.rules.default_limit
+    if (options.get("backing") or "vmm") != "vmm" and _judges_sizes(subject):
+        yield _whole()
     if text is None:
         if needed:
             yield missing_limit()
@@ -87,6 +91,14 @@ def _judges_sizes(subject: Subject) -> bool:
     """Tell whether a rule of the site compares the limit with bytes."""
     bounded = any(allowance != Allowance() for _, allowance in subject.quotas)
     return bounded or subject.caller.rules.require == "slurm"
+
+
+def _whole() -> Refusal:
+    """Return the refusal of managed memory: whatever the limit, nobody else is on the GPU (decision 81)."""
+    return Refusal(
+        "limit-too-large",
+        "backing=unified takes a whole GPU, and the rules of this site judge sizes.\nLeave it out.",
+    )
 
 
 def _share(text: str) -> Refusal:

@@ -52,7 +52,7 @@ _VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fi
 
 def needs(subject: Subject) -> Iterator[Need]:
     """Return everything that a container needs beyond what everybody may have."""
-    for part in (_capabilities, _namespaces, mount_needs, device_needs, _runtime, _options, _rest):
+    for part in (_capabilities, _namespaces, mount_needs, device_needs, _runtime, _options, _logs, _rest):
         yield from part(subject)
 
 
@@ -61,7 +61,9 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
     if subject.caller.rules.strict_list is None:
         return
     yield from _unfit_engine(subject)
-    yield from unlisted(subject, needs(subject))
+    # Of a container that exists the Engine shows its own options of logs, too.
+    passed = subject.container.rest.costly if subject.container.id else ()
+    yield from unlisted(subject, (need for need in needs(subject) if need.value not in passed))
     yield from _volumes_of_others(subject)
     yield from _filled_volumes(subject)
     yield from _half_read_only(subject)
@@ -292,6 +294,11 @@ def _rest(subject: Subject) -> Iterator[Need]:
     yield from endpoint_needs(rest.endpoint_options)
     for name in rest.unknown:
         yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know or give freely,")
+
+
+def _logs(subject: Subject) -> Iterator[Need]:
+    for option in subject.container.rest.costly:
+        yield Need("fields", option, f"--log-opt {option.removeprefix('log ')}, by which the Engine does any work,")
 
 
 def _half_read_only(subject: Subject) -> Iterator[Refusal]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz.requests import go_json
+from convgpu.authz.requests.engine_work import odd_health_check
 from convgpu.authz.requests.host_config import HostConfigRest, beside, read_rest
 from convgpu.runtime.paths import plain
 
@@ -177,6 +178,7 @@ def _read(
         MountSettings("tmpfs", "", plain(target), words=_option_words(options.split(",")))
         for target, options in go_json.map_of_texts(host, "tmpfs").items()
     )
+    rest = read_rest(host, networks)
     readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
     return ContainerSettings(
         image=go_json.text(config, "image"),
@@ -201,7 +203,7 @@ def _read(
         cgroup_parent=go_json.text(host, "cgroupparent"),
         security_options=tuple(go_json.texts(host, "securityopt")),
         readonly_paths=None if readonly is None else tuple(readonly),
-        rest=read_rest(host, networks),
+        rest=replace(rest, unknown=(*rest.unknown, *odd_health_check(config))),
     )
 
 

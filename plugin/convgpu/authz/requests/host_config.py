@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.authz.requests import go_json
+from convgpu.authz.requests.engine_work import odd_log_options
 
 # By these a container takes a share of the host's time and space, has a network of its own, or looks otherwise. They
 # open nothing of the host, and no other container. Not the speeds of disks: who waits in a slow O_DIRECT read survives
@@ -64,6 +65,7 @@ class HostConfigRest:
         request_drivers: drivers of its device requests.
         requested: devices that these name; a capability can lead a name to the driver `cdi`, too.
         endpoint_options: for the drivers of the networks that it joins, name and value.
+        costly: options of its log by which the Engine itself could take any time or memory.
         unknown: fields with a value that ConvGPU does not know.
     """
 
@@ -79,6 +81,7 @@ class HostConfigRest:
     request_drivers: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     endpoint_options: tuple[tuple[str, str], ...] = ()
+    costly: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -103,6 +106,7 @@ def read_rest(host: Mapping[str, object], networks: Mapping[str, object]) -> Hos
         request_drivers=tuple(go_json.text(row, "driver") for row in requests),
         requested=tuple(name for row in requests for name in go_json.texts(row, "deviceids")),
         endpoint_options=endpoint_options(networks.values()),
+        costly=tuple(odd_log_options(host)),
         unknown=tuple(_unknown(host)),
     )
 

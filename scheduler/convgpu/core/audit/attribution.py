@@ -197,13 +197,16 @@ class _Tally:
         which[container] += excess
 
     def add_kept(self, kept: Kept) -> None:
-        """Add memory of an ended process to what its container holds; just after its end this is no overuse."""
+        """Add memory of an ended process to what its container holds, also just after its end.
+
+        A process has ended for the kernel only when the driver has freed what nobody keeps. Who made one after another
+        that ends, and keeps the memory of each for a moment, would hold it for ever.
+        """
         volume = kept.owner.volume or ""
         self._charged[volume] += kept.size
-        if not kept.is_ending:
-            self.seen[volume] += kept.size
-            if kept.owner.has_session:  # what it leased is returned: what it had, comes nearest to that
-                self.leased[volume].append(kept.size)
+        self.seen[volume] += kept.size
+        if kept.owner.has_session:  # what it leased is returned: what it had, comes nearest to that
+            self.leased[volume].append(kept.size)
 
     def unleased(self, tolerated: Mapping[str, int]) -> dict[str, int]:
         """Return what each container holds beyond its leases, and beyond what is tolerated of little."""

@@ -39,11 +39,29 @@ os._exit(1)
 """
 
 
+# Children take 3 GiB past the hook, one after another: each ends at once, and one of its own keeps that for 0.6 s.
+CHAIN = """
+import ctypes, os, sys, time
+open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+sys.stdin.readline()
+while True:
+    if os.fork() == 0:
+        assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
+        assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(3 << 30)) == 0
+        if os.fork() == 0:
+            time.sleep(0.6)
+        os._exit(0)
+    os.wait()
+    time.sleep(0.6)
+"""
+
+
 @contextmanager
-def program(daemon: Daemon, cgroup: Path) -> Iterator[subprocess.Popen[str]]:
+def program(daemon: Daemon, cgroup: Path, source: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", PROGRAM, str(cgroup)]
+    command = [sys.executable, "-c", source, str(cgroup)]
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             yield process
@@ -76,23 +94,31 @@ def free_pid() -> int:
     return last + 500 if last + 500 < most else 500
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
-    tmp_path: Path, make_cgroup: Callable[[], Path], again: bool
-) -> None:
-    """Also if its process ID was that of another container's before."""
+def say_it_runs(daemon: Daemon, cgroup: Path) -> None:
+    row = {"id": cgroup.name, "name": "a", "state": "running", "volumes": ["a"]}
+    daemon.admin.request("listed", asked=time.time(), containers=[row], volumes=["a"])
+
+
+@pytest.fixture(autouse=True)
+def _births() -> None:
     origins = Origins()
     try:
         origins.open()
         origins.close()
     except OSError as error:
         pytest.skip(f"the kernel does not tell of processes here: {error}")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
+    tmp_path: Path, make_cgroup: Callable[[], Path], again: bool
+) -> None:
+    """Also if its process ID was that of another container's before."""
     options = ["--audit=1s", "--overuse-after=2s", "--overuse=stop"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         daemon.container("a", memory="1g")
         cgroup = make_cgroup()
-        row = {"id": cgroup.name, "name": "a", "state": "running", "volumes": ["a"]}
-        daemon.admin.request("listed", asked=time.time(), containers=[row], volumes=["a"])
+        say_it_runs(daemon, cgroup)
         with program(daemon, cgroup) as process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -103,3 +129,18 @@ def test_memory_that_a_short_program_took_past_the_hook_is_its_containers(
             assert process.stdout.readline() == "done\n"
             wait_until(lambda: daemon.events("stopped"), "its container is ended")
             assert (daemon.events("overused")[0]["container"], process.wait()) == ("a", -signal.SIGKILL)
+
+
+def test_programs_that_end_one_after_another_do_not_hold_memory_together(tmp_path: Path, cgroup: Path) -> None:
+    """At each look one ended just now, whose memory is kept for a moment more."""
+    options = ["--audit=1s", "--overuse-after=2s", "--overuse=stop"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
+        daemon.container("a", memory="1g")
+        say_it_runs(daemon, cgroup)
+        with program(daemon, cgroup, CHAIN) as process:
+            let_it_look(2.0)
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            wait_until(lambda: daemon.events("stopped"), "its container is ended")
+            assert process.wait() == -signal.SIGKILL

@@ -1,0 +1,50 @@
+"""Settings by which a container has the Engine itself work beyond measure, at the cost of everybody. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from convgpu.authz.requests import go_json
+
+_FREE: Final = frozenset({"mode", "labels", "labels-regex", "env", "env-regex", "compress", "disabled"})
+# The Engine renames all files of a log each time that one is full (moby, daemon/logger/loggerutils/logfile.go).
+_MOST_FILES: Final = 100
+_LEAST_SIZE: Final = 64_000  # bytes of one of them
+# It keeps so much of what a container printed in its own memory.
+_MOST_BUFFER: Final = 16_000_000  # bytes
+_SIZE: Final = re.compile(r"(\d{1,15}) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
+_POWERS: Final = " kmgtp"
+# The names of https://docs.docker.com/engine/logging/log_tags/; functions can take any memory: {{pad "x" N 0}}.
+_NAME: Final = re.compile(r"\{\{-? *\.[A-Za-z]+ *-?\}\}")
+
+
+def odd_log_options(host: Mapping[str, object]) -> Iterator[str]:
+    """Return the options of a HostConfig's log by which the Engine could take any time or memory."""
+    for name, value in go_json.map_of_texts(go_json.child(host, "logconfig"), "config").items():
+        if not _is_usual(name.removeprefix("cache-"), value):
+            yield f"log {name}={value:.40}"
+
+
+def odd_health_check(config: Mapping[str, object]) -> Iterator[str]:
+    """Return the health check that ends the Engine: `CMD` without a command (moby, daemon/health.go)."""
+    if go_json.texts(go_json.child(config, "healthcheck"), "test") == ["CMD"]:
+        yield "healthcheck CMD"
+
+
+def _is_usual(name: str, value: str) -> bool:
+    match name:
+        case "max-file":
+            return value.isascii() and value.isdecimal() and int(value[:9]) <= _MOST_FILES
+        case "max-size":
+            return (size := _bytes(value)) is not None and size >= _LEAST_SIZE
+        case "max-buffer-size":
+            return (size := _bytes(value)) is not None and size <= _MOST_BUFFER
+        case "tag":
+            return "{{" not in _NAME.sub("", value)
+        case _:
+            return name in _FREE
+
+
+def _bytes(text: str) -> int | None:
+    found = _SIZE.fullmatch(text.strip())
+    return int(found[1]) * 1000 ** _POWERS.index(found[2].lower() or " ") if found else None
