@@ -8,6 +8,7 @@ SUCCESS, INVALID_VALUE, OUT_OF_MEMORY = 0, 1, 2
 STACK, PRINTF, HEAP = range(3)
 LOCAL_SIZE = 3
 GLOBAL = 2
+ABSENT = 77  # the exit status of a program of what is not there
 
 
 class LaunchConfig(ctypes.Structure):

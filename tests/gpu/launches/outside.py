@@ -1,5 +1,5 @@
-"""Memory that the hook does not see (OpenCL, Vulkan, decoders of video, managed memory past it): the audit charges it,
-and `CONVGPU_OVERUSE=stop` ends its owner.
+"""Memory that the hook does not see (OpenCL, Vulkan, decoders of video, managed and imported memory past it): the audit
+charges it, and `CONVGPU_OVERUSE=stop` ends its owner.
 
     tests/gpu/launches/run                       or, by itself, outside.py
 
@@ -15,12 +15,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from calls import ABSENT
 from rows import DEVICES, FOLDER, GIB, environment, running_daemon
 
 LIMIT = 2 * GIB
-WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py", "NVDEC": "nvdec.py", "managed memory": "managed.py"}
+WAYS = {
+    "OpenCL": "opencl.py",
+    "Vulkan": "vulkan.py",
+    "NVDEC": "nvdec.py",
+    "managed memory": "managed.py",
+    "imported memory": "imported.py",
+}
 APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-ABSENT = 77
 
 
 def wait_for(what: Callable[[], bool], seconds: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample, attribute
-from convgpu.core.audit.managed import Mapped, complete, find_ownerless
+from convgpu.core.audit.managed import Mapped, add_imported, complete, find_ownerless
 
 GIB = 1 << 30
 CONTEXT = 518 << 20
@@ -134,3 +134,26 @@ def test_a_process_that_is_listed_nowhere_has_it_where_its_container_has_a_limit
 def test_a_device_that_does_not_answer_is_left_as_it_is() -> None:
     lost = MemorySample("x", error="GPU is lost")
     assert complete([lost, sample(GIB, {1: CONTEXT}, "y")], mapped({1: GIB}), {}, OWN, str)[0] == lost
+
+
+@pytest.mark.parametrize(
+    ("ownerless", "imported", "more"),
+    [
+        (3 * GIB, {1: 3 * GIB}, {1: 3 * GIB}),
+        (2 * GIB, {1: 3 * GIB}, {1: 2 * GIB}),
+        (0, {1: 3 * GIB}, {}),  # its owner lives, and is listed with it
+        (3 * GIB, {1: NOISE}, {}),
+        (3 * GIB, {4: 3 * GIB}, {}),  # it is not listed
+        (5 * GIB, {1: 3 * GIB, 2: 3 * GIB}, {1: 3 * GIB, 2: 2 * GIB}),  # two of one container share it
+        (3 * GIB, {1: 3 * GIB, 3: 3 * GIB}, {1: 3 * GIB, 3: 3 * GIB}),  # two containers: both use it
+    ],
+)
+def test_who_imported_what_has_no_owner_has_it(
+    ownerless: int, imported: Mapping[int, int], more: Mapping[int, int]
+) -> None:
+    held = {1: CONTEXT, 2: CONTEXT, 3: CONTEXT}
+    before = sample(ownerless, held)
+    [after] = add_imported([before], {"x": imported}, {}, OWN, {1: "a", 2: "a", 3: "b"}.get)
+    assert after.held == {pid: CONTEXT + more.get(pid, 0) for pid in held}
+    unnamed = MemorySample("x", used=9 * GIB)
+    assert add_imported([unnamed], {"x": imported}, {}, OWN, {}.get) == [unnamed]

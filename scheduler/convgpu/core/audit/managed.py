@@ -1,9 +1,12 @@
-"""Managed memory that the hook does not account for: NVML counts it for no process; pure.
+"""Memory that NVML counts for no process: managed memory that the hook does not account for, and imported one; pure.
 
 Seen on an H100 (driver 580, docs/measurements.md): managed memory is in use, no process is listed with it, and the
 address space of the program that has it says how much that is, for the driver maps it where nothing else is mapped so.
 That is what may lie on a device, or on the host. So a process has no more of it on a device than it maps, and all of a
 container together no more than lies there without an owner: who shares an address space (`CLONE_VM`) maps the same.
+
+Imported memory is listed for its owner. After the owner's end whoever imported it uses it, and while anybody else keeps
+it too, it is listed for none of them (seen on an H200).
 """
 
 import math
@@ -92,6 +95,36 @@ def complete(
                 room[device] -= size - (UNCOUNTED if pid in listed[device] else 0)
                 more[device][pid] = accounted.get(device, 0) + size
     return [_add(sample, more.get(sample.device, {}), mapped) for sample in samples]
+
+
+def add_imported(
+    samples: Sequence[MemorySample],
+    imported: Mapping[str, Mapping[int, int]],
+    used: Usages,
+    own: Mapping[str, int],
+    container_of: Callable[[int], str | None],
+) -> list[MemorySample]:
+    """Add to samples what listed processes imported of memory without an owner, all of a container no more than that.
+
+    Args:
+        samples: as `complete` returns them.
+        imported: bytes by device and pid.
+        used: as for find_ownerless.
+        own: likewise.
+        container_of: the container of a pid, None for an external process.
+    """
+    ownerless = find_ownerless(samples, used, own)
+    found = []
+    for sample in samples:
+        held, taken = dict(sample.held or {}), dict[str | None, int]()  # by container
+        for pid, size in imported.get(sample.device, {}).items():
+            container = container_of(pid)
+            more = min(size, ownerless.get(sample.device, 0) - taken.get(container, 0))
+            if pid in held and more > NOISE:
+                taken[container] = taken.get(container, 0) + more
+                held[pid] += more
+        found.append(replace(sample, held=held) if sample.held is not None else sample)
+    return found
 
 
 def _accounted(samples: Sequence[MemorySample], pid: int, used: Mapping[str, int]) -> dict[str, int]:

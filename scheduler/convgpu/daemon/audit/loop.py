@@ -19,6 +19,7 @@ from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.enforcement import Enforcement, Findings
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import DeviceSampler
+from convgpu.daemon.gpu.settling import MAX_SETTLING_TIME
 from convgpu.daemon.machine_driver import MachineDriver
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Audit:
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
         self._taken = TakenReserves()
+        self._unsettled_since: dict[str, float] = {}  # of devices where something settled at each audit
         self._found = Findings()  # in the last audit
         self._random = SystemRandom()
         self._task: asyncio.Task[None] | None = None
@@ -102,7 +104,7 @@ class Audit:
             self._see(sample, index)
             if sample.held is not None:
                 attribution = self._attributor.attribute(sample, leases, index)
-                is_settled = sample.device not in unsettled
+                is_settled = self._is_settled(sample.device, unsettled)
                 self._follow(sample.device, attribution, is_settled=is_settled)
                 forged = self._attributor.forgers(sample.device)
                 forgers |= forged
@@ -147,6 +149,18 @@ class Audit:
     def _unsettled(self) -> set[str]:
         """Return the devices on which memory of ended processes settles."""
         return {row.uuid for row in self._capacities.rows if self._driver.machine.settling(row.uuid)}
+
+    def _is_settled(self, device: str, unsettled: AbstractSet[str]) -> bool:
+        """Say whether memory without an owner stays.
+
+        What settles, does so for ten seconds at most. Then it is no matter that more does: who ends one process after
+        another would keep what is there from being seen.
+        """
+        now = asyncio.get_running_loop().time()
+        if device not in unsettled:
+            self._unsettled_since.pop(device, None)
+            return True
+        return now - self._unsettled_since.setdefault(device, now) > MAX_SETTLING_TIME
 
     def _note_health(self, sample: MemorySample) -> None:
         """Log a change of a device's health once; at the second error in a row nothing more is granted there."""

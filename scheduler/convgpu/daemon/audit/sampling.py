@@ -5,11 +5,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from heapq import nlargest
 from typing import Final
 
 from convgpu.core.audit.attribution import MemorySample
-from convgpu.core.audit.managed import complete, find_ownerless
+from convgpu.core.audit.managed import add_imported, complete, find_ownerless
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
@@ -25,20 +26,26 @@ _SHARE: Final = 0.02
 _MOST_OTHERS: Final = 64
 
 
-class ManagedMemory:
-    """Completes samples by what processes map of managed memory.
+class OwnerlessMemory:
+    """Completes samples by what processes map of managed memory, and what they imported.
 
     Samples can be of some of the devices only, and overlap: what is known of processes is of all of them.
 
     Args:
+        executor: asks who imported memory.
         sessions: know what processes use.
         limited: says of a device which containers have a limit there.
         own: bytes by device that the driver takes for itself.
     """
 
     def __init__(
-        self, sessions: SessionRegistry, limited: Callable[[str], Iterable[str]], own: Mapping[str, int]
+        self,
+        executor: NvmlExecutor,
+        sessions: SessionRegistry,
+        limited: Callable[[str], Iterable[str]],
+        own: Mapping[str, int],
     ) -> None:
+        self._executor = executor
         self._sessions = sessions
         self._limited = limited
         self._own = own
@@ -47,7 +54,7 @@ class ManagedMemory:
         self._reading = MappingWalks(math.inf, self._used_by)
 
     async def complete(self, samples: Sequence[MemorySample], index: Callable[[], ProcessIndex]) -> list[MemorySample]:
-        """Return the samples with the managed memory that nobody accounts for; mappings are read only if there is any.
+        """Return the samples with the memory that nobody accounts for; nobody is asked about it unless there is any.
 
         Args:
             samples: of one moment.
@@ -71,7 +78,17 @@ class ManagedMemory:
         used = {pid: _most(before.get(pid, {}), now.get(pid, {})) for pid in before.keys() | now.keys()}
         starts = {pid: start for sample in samples for pid, start in sample.starts.items()}
         living = {pid: one for pid, one in mapped.items() if (starts.get(pid) or start_time(pid)) == one.start}
-        return complete(samples, living, used, self._own, index().volume_of, begun)
+        completed = complete(samples, living, used, self._own, index().volume_of, begun)
+        left = find_ownerless(completed, used, self._own)
+        asked = [sample for sample in completed if left.get(sample.device, 0) > _WORTH]
+        imported = {sample.device: await self._imported(sample.device, set(sample.held or {})) for sample in asked}
+        return add_imported(completed, imported, used, self._own, index().volume_of) if imported else completed
+
+    async def _imported(self, device: str, pids: AbstractSet[int]) -> Mapping[int, int]:
+        """Return what these processes imported of a device's memory; nothing where the driver does not tell."""
+        with suppress(DeviceError):
+            return await self._executor.ask(device, lambda devices, uuid: devices.imported_by(uuid, pids))
+        return {}
 
     def _devices(self) -> dict[int, frozenset[str]]:
         """Return where NVML lists processes, by pid."""
@@ -117,12 +134,12 @@ class DeviceSampler:
 
     Args:
         executor: asks NVML.
-        managed: completes what NVML says.
+        ownerless: completes what NVML says.
     """
 
-    def __init__(self, executor: NvmlExecutor, managed: ManagedMemory) -> None:
+    def __init__(self, executor: NvmlExecutor, ownerless: OwnerlessMemory) -> None:
         self._executor = executor
-        self._managed = managed
+        self._ownerless = ownerless
         self._single: dict[str, tuple[MemorySample, asyncio.Task[list[MemorySample]]]] = {}  # the last by device
 
     async def take_one(self, device: str, index: Callable[[], ProcessIndex]) -> MemorySample:
@@ -130,7 +147,7 @@ class DeviceSampler:
         sample = await take_sample(self._executor, device)
         known = self._single.get(device)
         if known is None or known[0] is not sample:
-            task = asyncio.get_running_loop().create_task(self._managed.complete([sample], index))
+            task = asyncio.get_running_loop().create_task(self._ownerless.complete([sample], index))
             known = self._single[device] = sample, task
         [completed] = await asyncio.shield(known[1])
         return completed
@@ -138,7 +155,7 @@ class DeviceSampler:
     async def take(self, devices: Iterable[str], index: Callable[[], ProcessIndex]) -> list[MemorySample]:
         """Return a sample of each device, with memory that NVML counts for no process."""
         samples = await asyncio.gather(*(take_sample(self._executor, uuid) for uuid in devices))
-        return await self._managed.complete(samples, index)
+        return await self._ownerless.complete(samples, index)
 
 
 async def take_sample(executor: NvmlExecutor, uuid: str) -> MemorySample:

@@ -3,13 +3,15 @@
 import ctypes
 import logging
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pynvml
 
+from convgpu.daemon.gpu.kernel_driver import KernelDriver
 from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,11 @@ _LIBRARY_FOLDERS: Final = (
 _HMM: Final = (
     "device %s: kernels reach memory of malloc (HMM); what of it lies on the card is nobody's: "
     "options nvidia_uvm uvm_disable_hmm=1 in /etc/modprobe.d ends that (docs/authorization.md, What no audit ends)"
+)
+
+_NOT_TOLD: Final = (
+    "the driver does not tell who has imported memory (%s): what is used after its owner's end, and kept by somebody "
+    "else too, is nobody's (docs/authorization.md, What no audit ends)"
 )
 
 
@@ -67,6 +74,13 @@ class Devices(Protocol):
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Return the bytes that each process (pid as the scheduler sees it) holds on a device.
+
+        Raises UnnamedError if the driver does not report it.
+        """
+        ...
+
+    def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
+        """Return the bytes of a device that processes imported from others, which `used_by` lists for their owners.
 
         Raises UnnamedError if the driver does not report it.
         """
@@ -122,6 +136,8 @@ class NvmlDevices:
             ) from error
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
+        self._kernel: KernelDriver | OSError | None = None
+        self._asking = threading.Lock()  # of the kernel driver's client
 
     def list(self) -> list[Device]:
         """Return the devices in NVML's order; a device without a handle, UUID or name is logged and left out."""
@@ -180,6 +196,26 @@ class NvmlDevices:
         drawing = _or_none(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self._handles[uuid]) or ()
         held = {row.pid: int(row.usedGpuMemory) for row in drawing if row.usedGpuMemory is not None}
         return held | {row.pid: int(row.usedGpuMemory) for row in rows}
+
+    def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
+        """See Devices. NVML does not tell it, so the kernel's driver is asked."""
+        with self._asking:
+            if self._kernel is None:
+                self._kernel = self._open_kernel_driver()
+            if isinstance(self._kernel, OSError):
+                raise UnnamedError(f"imported memory of {uuid}: {self._kernel}")
+            try:
+                return self._kernel.imported(uuid, pids)
+            except (OSError, KeyError) as error:
+                raise UnnamedError(f"imported memory of {uuid}: {error}") from error
+
+    def _open_kernel_driver(self) -> KernelDriver | OSError:
+        minors = (_or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in self._handles.values())
+        try:
+            return KernelDriver(minor for minor in minors if minor is not None)
+        except OSError as error:
+            log.info(_NOT_TOLD, error)
+            return error
 
     def telemetry(self, uuid: str) -> Telemetry:
         """See Devices. Cards and virtual GPUs differ in what they report, so each figure is asked for by itself."""

@@ -19,7 +19,7 @@ from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.sampling import DeviceSampler, ManagedMemory
+from convgpu.daemon.audit.sampling import DeviceSampler, OwnerlessMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.containers.pause_text import PauseText
 from convgpu.daemon.containers.reconciliation import Reconciliation
@@ -186,9 +186,10 @@ def _make_judge(
 
 
 def _make_device_sampler(running: RunningMachine) -> DeviceSampler:
-    machine = running.machine
-    managed = ManagedMemory(running.sessions, lambda device: machine.snapshot().on(device), running.capacities.least)
-    return DeviceSampler(running.host.executor, managed)
+    machine, executor = running.machine, running.host.executor
+    least = running.capacities.least
+    ownerless = OwnerlessMemory(executor, running.sessions, lambda device: machine.snapshot().on(device), least)
+    return DeviceSampler(executor, ownerless)
 
 
 def _make_audit(

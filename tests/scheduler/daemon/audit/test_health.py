@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.sampling import DeviceSampler, ManagedMemory
+from convgpu.daemon.audit.sampling import DeviceSampler, OwnerlessMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
@@ -56,6 +56,7 @@ class Cards:
         self.used_bytes = {"one": GIB // 2, "two": GIB // 2}
         self.named = True
         self.held: dict[int, int] = {}
+        self.imported: dict[int, int] | None = None
 
     def list(self) -> list[Device]:
         return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
@@ -72,6 +73,11 @@ class Cards:
         if not self.named:
             raise UnnamedError("Not Supported")
         return self.held if uuid == "one" else {}
+
+    def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
+        if self.imported is None:
+            raise UnnamedError(uuid)
+        return {pid: size for pid, size in self.imported.items() if pid in pids}
 
     def check(self, uuid: str) -> None:
         if self.wrong and uuid == "one":
@@ -107,9 +113,9 @@ class Parts:
         enforcement = Enforcement(overuse, unlimited, Keepers(set, self.report), rules)
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
-        managed = ManagedMemory(self.sessions, lambda _: (), self.capacities.least)
-        sampler = DeviceSampler(executor, managed)
-        self.audit = Audit(sampler, driver, self.attributor, self.capacities, enforcement, followers, self.report)
+        ownerless = OwnerlessMemory(executor, self.sessions, lambda _: (), self.capacities.least)
+        self.sampler = DeviceSampler(executor, ownerless)
+        self.audit = Audit(self.sampler, driver, self.attributor, self.capacities, enforcement, followers, self.report)
 
     def adopter(self, contexts: ContextSizes) -> SessionAdopter:
         """Return an adopter that can make no session."""
@@ -249,5 +255,48 @@ def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> No
             await parts.audit.audit()
             parts.driver.dispatch(e.ContainerRemoved("a"))
             assert parts.capacity() == [0.0, 15.5]
+
+    asyncio.run(run())
+
+
+def test_who_imported_memory_is_asked_only_where_some_has_no_owner(tmp_path: Path) -> None:
+    async def run() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        cards.held = {(pid := os.getpid()): GIB // 2}
+        with closing(parts.store):
+            for used, imported, held in (
+                (1, None, 0.5),
+                (1, {pid: 3 * GIB}, 0.5),  # the owner is listed with it
+                (4, None, 0.5),  # the driver does not tell
+                (4, {pid: 3 * GIB, 8: GIB}, 3.5),
+            ):
+                cards.used_bytes["one"], cards.imported = used * GIB, imported
+                [sample] = await parts.sampler.take(["one"], parts.attributor.index)
+                assert sample.held == {pid: pytest.approx(held * GIB, abs=32 << 20)}
+
+    asyncio.run(run())
+
+
+def test_who_ends_one_process_after_another_does_not_hide_memory_without_an_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something settles at each look: a stranger's program leased memory and ended, every 0.3 s."""
+
+    async def run() -> None:
+        loop, parts = asyncio.get_running_loop(), Parts(cards := Cards(), tmp_path)
+        seconds, seen = 0.0, []
+        begun = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: begun + seconds)
+        with closing(parts.store):
+            parts.driver.dispatch(e.ContainerCreated("a", {"one": GIB}, None, 0))
+            cards.used_bytes["one"] += 5 * GIB
+            for number in range(5):
+                parts.driver.dispatch(e.SessionStarted(number, "a", {"one": GIB}))
+                parts.driver.dispatch(e.SessionEnded(number, {}))
+                await parts.audit.audit()
+                seen.append(parts.capacity()[0])
+                seconds += 5.0
+        assert seen == [15.5, 15.5, 15.5, 10.5, 10.5]
 
     asyncio.run(run())

@@ -1,0 +1,158 @@
+"""Asks NVIDIA's kernel driver what NVML does not tell: memory of others that a process has imported.
+
+A process that imported memory (`cuMemImportFromShareableHandle`) uses it also after its owner's end; while anybody else
+keeps it too, NVML lists it for nobody. The driver counts it for each process, in the answer from which NVML takes its
+own figures (`NV2080_CTRL_GPU_PID_INFO`, open-gpu-kernel-modules, src/common/sdk/nvidia/inc/ctrl/ctrl2080/
+ctrl2080gpu.h). These requests are no promised interface (seen on driver 580). One of another layout is refused by its
+size, and then nothing is known.
+"""
+
+import ctypes
+import fcntl
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Final
+
+_RM_CONTROL: Final = 0x2A  # NV_ESC_RM_CONTROL
+_RM_ALLOC: Final = 0x2B  # NV_ESC_RM_ALLOC
+_ROOT_CLASS: Final = 0x41  # NV01_ROOT_CLIENT
+_DEVICE_CLASS: Final = 0x80  # NV01_DEVICE_0
+_SUBDEVICE_CLASS: Final = 0x2080  # NV20_SUBDEVICE_0
+_ATTACHED_IDS: Final = 0x201  # NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS
+_ID_INFO: Final = 0x205  # NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2
+_GID_INFO: Final = 0x2080014A  # NV2080_CTRL_CMD_GPU_GET_GID_INFO
+_PID_INFO: Final = 0x2080018E  # NV2080_CTRL_CMD_GPU_GET_PID_INFO
+_MOST_GPUS: Final = 32
+_NO_GPU: Final = 0xFFFFFFFF
+_MOST_PIDS: Final = 200
+_FIRST_HANDLE: Final = 0xC0970001
+
+_u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
+
+
+class _Alloc(ctypes.Structure):  # NVOS21_PARAMETERS
+    _fields_ = (
+        *((name, _u32) for name in ("root", "parent", "handle", "kind")),
+        ("parameters", _u64),
+        *((name, _u32) for name in ("size", "status")),
+    )
+
+
+class _Control(ctypes.Structure):  # NVOS54_PARAMETERS
+    _fields_ = (
+        *((name, _u32) for name in ("client", "handle", "command", "flags")),
+        ("parameters", _u64),
+        *((name, _u32) for name in ("size", "status")),
+    )
+
+
+class _DeviceParameters(ctypes.Structure):  # NV0080_ALLOC_PARAMETERS
+    _fields_ = (("instance", _u32), ("share", _u32 * 4), ("space", _u64 * 3), ("mode", _u32))
+
+
+class _IdInfo(ctypes.Structure):  # NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS
+    _fields_ = (("gpu", _u32), ("flags", _u32), ("device", _u32), ("subdevice", _u32), ("more", _u32 * 4))
+
+
+class _GidInfo(ctypes.Structure):  # NV2080_CTRL_GPU_GET_GID_INFO_PARAMS
+    _fields_ = (("index", _u32), ("flags", _u32), ("length", _u32), ("data", ctypes.c_char * 256))
+
+
+class _Usage(ctypes.Structure):  # NV2080_CTRL_GPU_PID_INFO
+    _fields_ = (
+        *((name, _u32) for name in ("pid", "index", "result")),
+        *((name, _u64) for name in ("private", "owned", "imported")),
+        ("protected", _u64 * 3),
+        ("part", _u32 * 2),
+    )
+
+
+class _PidInfo(ctypes.Structure):
+    _fields_ = (("count", _u32), ("rows", _Usage * _MOST_PIDS))
+
+
+class KernelDriver:
+    """A client of the driver that only asks; used by one thread at a time.
+
+    Args:
+        minors: of the GPUs' nodes. The driver tells of a GPU only who has its node open.
+
+    Raises:
+        OSError: there is no driver, or it does not take these requests.
+    """
+
+    def __init__(self, minors: Iterable[int]) -> None:
+        self._handles = 0
+        with ExitStack() as opened:
+            self._descriptor = _open("/dev/nvidiactl", opened)
+            for minor in minors:
+                _open(f"/dev/nvidia{minor}", opened)
+            self._root = self._allocate(0, _ROOT_CLASS, None)
+            self._subdevices = dict(self._open_gpu(gpu) for gpu in self._gpus())
+            self._opened = opened.pop_all()
+
+    def imported(self, uuid: str, pids: Iterable[int]) -> dict[int, int]:
+        """Return what each process has of a device's memory that it imported, in bytes; who has none is left out.
+
+        Raises:
+            OSError: the driver does not say.
+            KeyError: it does not know the device.
+        """
+        found: dict[int, int] = {}
+        asked = list(pids)
+        for first in range(0, len(asked), _MOST_PIDS):
+            part = asked[first : first + _MOST_PIDS]
+            info = _PidInfo(count=len(part))
+            for row, pid in enumerate(part):
+                info.rows[row].pid = pid
+            self._control(self._subdevices[uuid], _PID_INFO, info)
+            for row in info.rows[: len(part)]:
+                if row.result == 0 and row.imported:
+                    found[row.pid] = row.imported
+        return found
+
+    def close(self) -> None:
+        """Close the client; the driver frees what it made."""
+        self._opened.close()
+
+    def _gpus(self) -> list[int]:
+        found = (_u32 * _MOST_GPUS)()
+        self._control(self._root, _ATTACHED_IDS, found)
+        return [gpu for gpu in found if gpu != _NO_GPU]
+
+    def _open_gpu(self, gpu: int) -> tuple[str, int]:
+        """Return a GPU's UUID and our handle of it."""
+        info, name = _IdInfo(gpu=gpu), _GidInfo()
+        self._control(self._root, _ID_INFO, info)
+        device = self._allocate(self._root, _DEVICE_CLASS, _DeviceParameters(instance=info.device))
+        subdevice = self._allocate(device, _SUBDEVICE_CLASS, _u32(info.subdevice))
+        self._control(subdevice, _GID_INFO, name)
+        return name.data.decode("ascii", "replace"), subdevice
+
+    def _allocate(self, parent: int, kind: int, parameters: ctypes.Structure | ctypes.c_uint32 | None) -> int:
+        root = self._root if parent else 0
+        wanted = _FIRST_HANDLE + self._handles if parent else 0
+        request = _Alloc(root=root, parent=parent, handle=wanted, kind=kind)
+        if parameters is not None:
+            request.parameters, request.size = ctypes.addressof(parameters), ctypes.sizeof(parameters)
+        self._handles += 1
+        self._ask(_RM_ALLOC, request, f"class {kind:#x}")
+        return int(request.handle)
+
+    def _control(self, handle: int, command: int, parameters: ctypes.Structure | ctypes.Array[ctypes.c_uint32]) -> None:
+        request = _Control(client=self._root, handle=handle, command=command)
+        request.parameters, request.size = ctypes.addressof(parameters), ctypes.sizeof(parameters)
+        self._ask(_RM_CONTROL, request, f"request {command:#x}")
+
+    def _ask(self, number: int, request: _Alloc | _Control, what: str) -> None:
+        # _IOWR('F', number, request), asm-generic/ioctl.h
+        fcntl.ioctl(self._descriptor, 3 << 30 | ctypes.sizeof(request) << 16 | ord("F") << 8 | number, request)
+        if request.status:
+            raise OSError(None, f"the NVIDIA driver refuses {what}: status {request.status:#x}")
+
+
+def _open(path: str, opened: ExitStack) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    opened.callback(os.close, descriptor)
+    return descriptor
