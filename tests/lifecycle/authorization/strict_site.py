@@ -161,6 +161,7 @@ def _logs(draw: random.Random) -> Iterator[tuple[str, Host]]:
         ("tag", "{{.ID}}{{join .ContainerEnv .ContainerName}}"),
         ("max-file", str(draw.randint(101, 20_000_000))),
         ("max-file", "+1000000"),
+        ("max-file", "000000000020000000"),
         ("max-size", f"{draw.randint(1, 60)}k"),
         ("max-size", "0x400"),
         ("max-buffer-size", f"{draw.randint(1, 60)}g"),

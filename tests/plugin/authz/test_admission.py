@@ -77,6 +77,32 @@ def test_managed_memory_is_a_whole_gpu_where_sizes_are_judged(harness):
         assert harness.judge({**injected, "Env": names[:1]}).allow
 
 
+@pytest.mark.parametrize(
+    ("priority", "passes"),
+    [(None, True), ("10", True), ("11", False), ("100", False), ("-100", True), ("nonsense", True), ("1000", True)],
+)
+def test_the_largest_priority(harness, priority, passes):
+    """What is no priority is refused by the volume."""
+    options = {"memory": "1g"} | ({} if priority is None else {"priority": priority})
+    harness.rules = parse_rules("[users.bob]\nlargest_priority = 10")
+    volume = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": options}
+    verdict = harness.judge(volume, "/volumes/create", user="bob")
+    assert (verdict.allow, verdict.rule == "priority-too-high") == (passes, not passes)
+    assert harness.judge(volume, "/volumes/create", user="carol").allow
+    env = [] if priority is None else [f"CONVGPU_PRIORITY={priority}"]
+    injected = {"Image": "i", "HostConfig": {"Runtime": "convgpu", **GPU}, "Env": ["CONVGPU_MEMORY=1g", *env]}
+    assert harness.judge(injected, user="bob").allow == passes
+    assert harness.judge(asked("50%"), user="bob").allow  # sizes are not judged
+
+
+def test_a_priority_below_the_usual_one_has_to_be_named(harness):
+    harness.rules = parse_rules('[users."*"]\nlargest_priority = -5')
+    volume = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": {"memory": "1g"}}
+    assert harness.judge(volume, "/volumes/create").rule == "priority-too-high"
+    lower = volume | {"DriverOpts": {"memory": "1g", "priority": "-5"}}
+    assert harness.judge(lower, "/volumes/create").allow
+
+
 def test_a_default_is_a_limit(harness):
     harness.rules = parse_rules('default_limit = "1g"')
     assert harness.judge(asked()).rule == "limited"

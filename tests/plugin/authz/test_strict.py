@@ -53,6 +53,13 @@ def test_a_health_check_without_a_command_ends_the_engine(strict):
         assert strict.judge(b"", "/v1.41/containers/c/start", "POST").rule == rule
 
 
+@pytest.mark.parametrize(
+    ("seconds", "rule"), [(-1, "strict-fields"), (10**6, "strict-fields"), (0, "no-gpu"), (600, "no-gpu")]
+)
+def test_the_engine_need_not_wait_for_a_container_when_it_ends(strict, seconds, rule):
+    assert create(strict, {}, StopTimeout=seconds).rule == rule
+
+
 def test_logs_of_a_container_that_exists_may_be_as_the_engine_has_them(strict):
     """Its own settings (log-opts) show as the container's."""
     log = {"Type": "json-file", "Config": {"max-file": "1000"}}

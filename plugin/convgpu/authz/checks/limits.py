@@ -1,17 +1,19 @@
 """Checks of the limits that containers and volumes ask for, against the quotas of the site. Pure."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from convgpu.authz.requests.templates import has_template
-from convgpu.authz.site.rules import Allowance
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.sizes import format_size
 
 _VARIABLE: Final = "CONVGPU_MEMORY"
-_BACKING: Final = "CONVGPU_BACKING"  # of an injected limit only
+# Beside its size, what a container's variables say of a limit that is injected (runtime/edits.py).
+_INJECTED: Final = {"CONVGPU_BACKING": "backing", "CONVGPU_PRIORITY": "priority"}
+_PRIORITY: Final = re.compile("-?[0-9]{1,3}")
 _RESERVED: Final = "DOCKER_RESOURCE_GPUMEM"
 
 
@@ -28,8 +30,9 @@ def requested_limits(subject: Subject) -> Iterator[Refusal]:
                 variables = subject.container.environment
                 yield from volume_options(subject, volume.options, variables, needed=subject.gpu is not None)
     elif subject.needs_hook and subject.injection is not None:
-        memory, backing = subject.injection.memory, subject.container.environment.get(_BACKING)
-        options = {"memory": memory, "backing": backing}
+        environment = subject.container.environment
+        options = {name: environment.get(variable) for variable, name in _INJECTED.items()}
+        options["memory"] = subject.injection.memory
         yield from volume_options(subject, {name: value for name, value in options.items() if value is not None}, {})
 
 
@@ -47,6 +50,7 @@ def volume_options(
     text = options.get("memory") or asked_limit(variables) or subject.caller.rules.default_limit
     if (options.get("backing") or "vmm") != "vmm" and _judges_sizes(subject):
         yield _whole()
+    yield from _too_high(options.get("priority") or "0", subject)
     if text is None:
         if needed:
             yield missing_limit()
@@ -89,8 +93,19 @@ def too_large(limits: Collection[int], subject: Subject) -> Iterator[Refusal]:
 
 def _judges_sizes(subject: Subject) -> bool:
     """Tell whether a rule of the site compares the limit with bytes."""
-    bounded = any(allowance != Allowance() for _, allowance in subject.quotas)
+    bounded = any(one.largest_limit is not None or one.total_quota is not None for _, one in subject.quotas)
     return bounded or subject.caller.rules.require == "slurm"
+
+
+def _too_high(text: str, subject: Subject) -> Iterator[Refusal]:
+    """Refuse a priority above an allowance. One that is no number is refused by the volume, with a better message."""
+    for quota_subject, allowance in subject.quotas:
+        bound = allowance.largest_priority
+        if bound is not None and (has_template(text) or (_PRIORITY.fullmatch(text) and int(text) > bound)):
+            yield Refusal(
+                "priority-too-high",
+                f"{quota_subject} may have a priority of {bound} at most.\nType: volume-opt=priority={bound}, or less",
+            )
 
 
 def _whole() -> Refusal:

@@ -12,6 +12,8 @@ _MOST_FILES: Final = 100
 _LEAST_SIZE: Final = 64_000  # bytes of one of them
 # It keeps so much of what a container printed in its own memory.
 _MOST_BUFFER: Final = 16_000_000  # bytes
+_LONGEST_STOP: Final = 3600  # seconds
+_NUMBER: Final = re.compile("[0-9]{1,15}")
 _SIZE: Final = re.compile(r"(\d{1,15}) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
 _POWERS: Final = " kmgtp"
 # The names of https://docs.docker.com/engine/logging/log_tags/; functions can take any memory: {{pad "x" N 0}}.
@@ -22,19 +24,26 @@ def odd_log_options(host: Mapping[str, object]) -> Iterator[str]:
     """Return the options of a HostConfig's log by which the Engine could take any time or memory."""
     for name, value in go_json.map_of_texts(go_json.child(host, "logconfig"), "config").items():
         if not _is_usual(name.removeprefix("cache-"), value):
-            yield f"log {name}={value:.40}"
+            yield f"log {name}={value}"
 
 
-def odd_health_check(config: Mapping[str, object]) -> Iterator[str]:
-    """Return the health check that ends the Engine: `CMD` without a command (moby, daemon/health.go)."""
+def odd_ends(config: Mapping[str, object]) -> Iterator[str]:
+    """Return what of a Config ends the Engine, or keeps it from ending.
+
+    The first is a health check of `CMD` without a command (moby, daemon/health.go). And at its own end the Engine waits
+    for each container as long as that says, without end below zero (daemon/daemon.go, ShutdownTimeout).
+    """
     if go_json.texts(go_json.child(config, "healthcheck"), "test") == ["CMD"]:
         yield "healthcheck CMD"
+    timeout = go_json.field(config, "stoptimeout")
+    if isinstance(timeout, int) and not 0 <= timeout <= _LONGEST_STOP:
+        yield "stoptimeout"
 
 
 def _is_usual(name: str, value: str) -> bool:
     match name:
         case "max-file":
-            return value.isascii() and value.isdecimal() and int(value[:9]) <= _MOST_FILES
+            return _NUMBER.fullmatch(value) is not None and int(value) <= _MOST_FILES
         case "max-size":
             return (size := _bytes(value)) is not None and size >= _LEAST_SIZE
         case "max-buffer-size":

@@ -17,7 +17,7 @@ RULES: Final = frozenset({
     "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-drained", "gpu-isolation",
     "gpu-needs-limit",
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
-    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
+    "local-volume", "plugin-management", "priority-too-high", "privileged", "runtime", "service-template", "slurm-job",
     "total-quota-exceeded", "strict-exec", "strict-listing",
     "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
 })  # fmt: skip
@@ -68,15 +68,17 @@ def _decode(kind: type, value: object) -> object:
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The quotas of a user or label on one GPU, in bytes; None for no bound.
+    """What a user or label may have of one GPU; None for no bound.
 
     Attributes:
-        largest_limit: of one container.
-        total_quota: of the limits of all running containers.
+        largest_limit: of one container, in bytes.
+        total_quota: of the limits of all running containers, in bytes.
+        largest_priority: of one container.
     """
 
     largest_limit: Size | None = None
     total_quota: Size | None = None
+    largest_priority: int | None = None
 
 
 class Exemption(msgspec.Struct, frozen=True):
