@@ -11,7 +11,7 @@ import ctypes
 import fcntl
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 _RM_CONTROL: Final = 0x2A  # NV_ESC_RM_CONTROL
@@ -89,7 +89,10 @@ class KernelDriver:
             for minor in minors:
                 _open(f"/dev/nvidia{minor}", opened)
             self._root = self._allocate(0, _ROOT_CLASS, None)
-            self._subdevices = dict(self._open_gpu(gpu) for gpu in self._gpus())
+            self._subdevices: dict[str, int] = {}
+            for gpu in self._gpus():
+                with suppress(OSError):  # it is not ours to use, or lost: nobody tells of it then
+                    self._open_gpu(gpu)
             self._opened = opened.pop_all()
 
     def imported(self, uuid: str, pids: Iterable[int]) -> dict[int, int]:
@@ -121,14 +124,13 @@ class KernelDriver:
         self._control(self._root, _ATTACHED_IDS, found)
         return [gpu for gpu in found if gpu != _NO_GPU]
 
-    def _open_gpu(self, gpu: int) -> tuple[str, int]:
-        """Return a GPU's UUID and our handle of it."""
+    def _open_gpu(self, gpu: int) -> None:
         info, name = _IdInfo(gpu=gpu), _GidInfo()
         self._control(self._root, _ID_INFO, info)
         device = self._allocate(self._root, _DEVICE_CLASS, _DeviceParameters(instance=info.device))
         subdevice = self._allocate(device, _SUBDEVICE_CLASS, _u32(info.subdevice))
         self._control(subdevice, _GID_INFO, name)
-        return name.data.decode("ascii", "replace"), subdevice
+        self._subdevices[name.data.decode("ascii", "replace")] = subdevice
 
     def _allocate(self, parent: int, kind: int, parameters: ctypes.Structure | ctypes.c_uint32 | None) -> int:
         root = self._root if parent else 0

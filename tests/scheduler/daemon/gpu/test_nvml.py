@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from convgpu.daemon.gpu.nvml import NvmlDevices, uvm_node
+from convgpu.daemon.gpu.nvml import NvmlDevices, UnnamedError, uvm_node
 
 CARD = object()
 
@@ -58,3 +58,19 @@ def test_the_node_of_managed_memory_is_known_by_what_the_kernel_lists(tmp_path: 
         listed.write_text(rows.format(row))
         found.append(uvm_node(listed))
     assert found == [(238, 0, None), (98, 0, None), None]
+
+
+def test_where_the_driver_does_not_tell_who_imported_memory_that_is_said_once(
+    devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_minors: object) -> None:
+        raise OSError(None, "the NVIDIA driver refuses request 0x201: status 0x3d")
+
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", refuse)
+    caplog.set_level("INFO")
+    for _ in range(2):
+        with pytest.raises(UnnamedError, match=r"imported memory of GPU-1: .*status 0x3d"):
+            devices.imported_by("GPU-1", [1])
+    assert [record.getMessage()[:47] for record in caplog.records] == [
+        "the driver does not tell who has imported memor"
+    ]
