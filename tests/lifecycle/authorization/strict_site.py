@@ -159,6 +159,8 @@ def _logs(draw: random.Random) -> Iterator[tuple[str, Host]]:
     options = [
         ("tag", f'{{{{pad "x" {1 << 46} 0}}}}'),
         ("tag", "{{.ID}}{{join .ContainerEnv .ContainerName}}"),
+        ("tag", "{{.Command}}"),
+        ("tag", "{{.Name}}" * 30),
         ("max-file", str(draw.randint(101, 20_000_000))),
         ("max-file", "+1000000"),
         ("max-file", "000000000020000000"),

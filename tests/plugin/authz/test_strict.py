@@ -60,6 +60,19 @@ def test_the_engine_need_not_wait_for_a_container_when_it_ends(strict, seconds, 
     assert create(strict, {}, StopTimeout=seconds).rule == rule
 
 
+@pytest.mark.parametrize("option", ["labels", "labels-regex", "env", "env-regex"])
+def test_long_labels_are_not_in_each_line_of_a_log(strict, option):
+    """An image may have them, which shows at the start."""
+    host, long = {"LogConfig": {"Type": "json-file", "Config": {option: "x"}}}, "x" * 40_000
+    for config in ({"Labels": {"x": long}}, {"Env": [f"x={long}"]}):
+        assert create(strict, host, **config).rule == "strict-fields"
+        assert create(strict, {}, **config).rule == "no-gpu"
+    assert create(strict, host, Labels={"x": "y"}).rule == "no-gpu"
+    config = {"Labels": {"x": long}}
+    strict.engine.containers["c"] = inspected({"Runtime": "convgpu", **host}, mounts=(), **config)
+    assert strict.judge(b"", "/v1.41/containers/c/start", "POST").rule == "strict-fields"
+
+
 def test_logs_of_a_container_that_exists_may_be_as_the_engine_has_them(strict):
     """Its own settings (log-opts) show as the container's."""
     log = {"Type": "json-file", "Config": {"max-file": "1000"}}

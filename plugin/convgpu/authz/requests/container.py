@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz.requests import go_json
-from convgpu.authz.requests.engine_work import odd_ends
+from convgpu.authz.requests.engine_work import long_lines, odd_ends
 from convgpu.authz.requests.host_config import HostConfigRest, beside, read_rest
 from convgpu.runtime.paths import plain
 
@@ -203,7 +203,7 @@ def _read(
         cgroup_parent=go_json.text(host, "cgroupparent"),
         security_options=tuple(go_json.texts(host, "securityopt")),
         readonly_paths=None if readonly is None else tuple(readonly),
-        rest=replace(rest, unknown=(*rest.unknown, *odd_ends(config))),
+        rest=replace(rest, unknown=(*rest.unknown, *odd_ends(config), *long_lines(host, config))),
     )
 
 

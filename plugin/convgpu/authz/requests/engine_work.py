@@ -16,8 +16,13 @@ _LONGEST_STOP: Final = 3600  # seconds
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 _SIZE: Final = re.compile(r"(\d{1,15}) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
 _POWERS: Final = " kmgtp"
-# The names of https://docs.docker.com/engine/logging/log_tags/; functions can take any memory: {{pad "x" N 0}}.
-_NAME: Final = re.compile(r"\{\{-? *\.[A-Za-z]+ *-?\}\}")
+# The names of https://docs.docker.com/engine/logging/log_tags/. Functions can take any memory ({{pad "x" N 0}}), and so
+# can names of what a request makes as long as it likes ({{.Command}}).
+_NAME: Final = re.compile(r"\{\{-? *\.(?:Full|Image|ImageFull|Daemon)?(?:ID|Name) *-?\}\}")
+_LONGEST_TAG: Final = 256  # characters
+# They are in each line of the log.
+_ADDED: Final = frozenset({"labels", "labels-regex", "env", "env-regex"})
+_MOST_ADDED: Final = 32_000  # characters of labels and variables
 
 
 def odd_log_options(host: Mapping[str, object]) -> Iterator[str]:
@@ -25,6 +30,15 @@ def odd_log_options(host: Mapping[str, object]) -> Iterator[str]:
     for name, value in go_json.map_of_texts(go_json.child(host, "logconfig"), "config").items():
         if not _is_usual(name.removeprefix("cache-"), value):
             yield f"log {name}={value}"
+
+
+def long_lines(host: Mapping[str, object], config: Mapping[str, object]) -> Iterator[str]:
+    """Return whether a container's labels or variables are in each line of its log, and long."""
+    added = _ADDED & go_json.map_of_texts(go_json.child(host, "logconfig"), "config").keys()
+    labels = go_json.map_of_texts(config, "labels")
+    texts = [*labels.keys(), *labels.values(), *go_json.texts(config, "env")]
+    if added and sum(map(len, texts)) > _MOST_ADDED:
+        yield "log long lines"
 
 
 def odd_ends(config: Mapping[str, object]) -> Iterator[str]:
@@ -49,7 +63,7 @@ def _is_usual(name: str, value: str) -> bool:
         case "max-buffer-size":
             return (size := _bytes(value)) is not None and size <= _MOST_BUFFER
         case "tag":
-            return "{{" not in _NAME.sub("", value)
+            return len(value) <= _LONGEST_TAG and "{{" not in _NAME.sub("", value)
         case _:
             return name in _FREE
 
