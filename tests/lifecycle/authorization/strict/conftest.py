@@ -1,7 +1,6 @@
 """An Engine under the strict rules of the sample site."""
 
 import fcntl
-import os
 import shutil
 import subprocess
 import tempfile
@@ -27,8 +26,10 @@ def folders() -> Iterator[None]:
         for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
             Path(folder).mkdir(parents=True, exist_ok=True)
         mark.touch()
-        if not os.path.ismount(strict_site.DATA):  # of a run that was killed
-            subprocess.run(["mount", "--bind", strict_site.DATA, strict_site.DATA], check=True)
+        # Of a run that was killed; `ismount` takes no bind mount of the same file system for one.
+        while subprocess.run(["umount", strict_site.DATA], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            pass
+        subprocess.run(["mount", "--bind", strict_site.DATA, strict_site.DATA], check=True)
         subprocess.run(["mount", "-o", "remount,bind,nosuid,nodev", strict_site.DATA], check=True)
         try:
             yield
