@@ -79,6 +79,7 @@ class ElasticHost(SimulatedHost):
 
     def move(self, session: int, way: str, device: str, size: int, refused: int = 0) -> None:
         gate = self.gates[session]
+        epoch, fixed = gate.epoch, self._fixed_of(session)
         pending = gate.evicting if way == "out" else gate.restoring
         pending[device] -= size + refused
         gate.out[device] += size if way == "out" else -size
@@ -86,6 +87,8 @@ class ElasticHost(SimulatedHost):
             self.dispatch(r.Evicted(session, device, size))
         else:
             self.dispatch(r.Restored(session, device, size, refused))
+            if size % 2 and gate.is_open:  # it had less out than it was told to restore, and said so before it heard Go
+                self.dispatch(r.SessionState(session, epoch, open=False, out={}, fixed=fixed))
 
     def discard(self, session: int, device: str, size: int) -> None:
         """Free memory that is out. Until its lease is given back it counts as on the card, and may be evicted."""

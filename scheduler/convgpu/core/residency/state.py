@@ -42,6 +42,7 @@ class SessionMemory:
         mover: how its memory moves, None if it cannot be stopped.
         is_stopped: its gate is closed and its work is drained.
         is_known: it has said how it stands since its connection was lost.
+        is_let_go: it was told on this connection that its gate may open, and has not been told to stop since.
         waiting: threads that waited at its gate when it answered last.
         out: by device, what lies on the host.
         evicting: by device, what it was told to move out and has not.
@@ -56,6 +57,7 @@ class SessionMemory:
     mover: Mover | None = None
     is_stopped: bool = False
     is_known: bool = True
+    is_let_go: bool = False
     waiting: int = 0
     out: Sizes = field(default_factory=dict)
     evicting: Sizes = field(default_factory=dict)
@@ -280,7 +282,7 @@ class Residency:
         if container in self.containers:
             sessions = self.containers[container].sessions
             memory = sessions[session] = sessions.pop(replaced)
-            memory.is_known = False
+            memory.is_known = memory.is_let_go = False
             self.watched.pop(container, None)  # its hook begins anew
             self.forget(memory, "evicting", "restoring")
             self.changed[container] = None

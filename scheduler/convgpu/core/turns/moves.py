@@ -60,7 +60,7 @@ class Moves:
         residence.asked_at = residence.stepped_at = self._state.now
         residence.suspended_at = self._state.now
         for number, memory in residence.able:
-            memory.is_stopped = False
+            memory.is_stopped = memory.is_let_go = False
             memory.waiting = 0
             self._step.add(r.Stop(number, residence.epoch, DEADLINE))
         self._changed(name)
@@ -213,6 +213,7 @@ class Moves:
         """Open the gates: everything of the container is on its cards."""
         for number, memory in residence.able:
             memory.is_stopped = False
+            memory.is_let_go = True
             memory.waiting = 0
             self._step.add(r.Go(number, residence.epoch))
         if residence.phase is not Phase.STOPPING:

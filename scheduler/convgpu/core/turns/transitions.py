@@ -78,7 +78,10 @@ class ResidencyTransitions:
 
     @apply.register
     def _set_state(self, event: r.SessionState) -> None:
-        """Believe a process that was stopped by an earlier connection, or by an earlier scheduler."""
+        """Believe a process that was stopped by an earlier connection, or by an earlier scheduler.
+
+        One that is let go and has nothing out opens its gate, whatever it said before it read that.
+        """
         found = self._find(event.session)
         if found is None:
             return
@@ -92,7 +95,8 @@ class ResidencyTransitions:
         if memory.checkpoint is Checkpointing.TAKEN:  # which a new porter may say before the process says this
             self._count_saved(name, event.session, memory)
         residence.epoch = max(residence.epoch, event.epoch)
-        memory.is_stopped = not event.open
+        opens = memory.is_let_go and event.epoch == residence.epoch and not any(memory.out.values())
+        memory.is_stopped = not event.open and not opens
         self._adapt_phase(name, residence)
 
     def _adapt_phase(self, name: str, residence: Residence) -> None:

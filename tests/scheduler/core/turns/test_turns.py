@@ -171,6 +171,39 @@ def test_a_process_that_reconnects_says_how_it_stands_before_anything_moves() ->
     assert card.send(r.SessionState(7, 1, open=False, out={"gpu": 3}, fixed={})) == [r.Evict(7, 1, "gpu", 5)]
 
 
+def test_what_a_process_says_before_it_hears_that_it_may_go_on_costs_no_turn() -> None:
+    """It says how it stands behind its last RESTORED, where it had less out than it was told to restore."""
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    card.send(r.Evicted(a, "gpu", 8))
+    card.allocate(b, 6)
+    card.send(r.ResumeAsked("a"))
+    card.now = 1000.0
+    card.send(e.TimePassed())
+    card.drain(b, 1)
+    card.send(r.Evicted(b, "gpu", 6))
+    card.send(r.RunWanted("b"))
+    assert card.send(r.Restored(a, "gpu", 8)) == [r.Go(a, 1)]
+    assert card.send(r.SessionState(a, 1, open=False, out={"gpu": 0}, fixed={})) == []
+    assert card.state("a") is ResidenceState.RUNNING
+
+
+def test_a_process_that_has_something_out_still_when_it_may_go_on_gets_it_back_first() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    card.send(r.Evicted(a, "gpu", 8))
+    card.send(r.ResumeAsked("a"))
+    assert card.send(r.Restored(a, "gpu", 8)) == [r.Go(a, 1)]
+    assert card.send(r.SessionState(a, 1, open=False, out={"gpu": 2}, fixed={})) == [r.Restore(a, 1, "gpu", 2)]
+    assert card.send(r.Restored(a, "gpu", 2)) == [r.Go(a, 1)]
+
+
 def test_a_new_scheduler_learns_from_the_processes_what_is_out() -> None:
     card = Card()
     card.send(e.ContainerCreated("a", {"gpu": 10}))
