@@ -40,6 +40,7 @@ def test_what_is_nobodys() -> None:
         # What it maps may lie on the host: it has no more than is there without an owner.
         (3 * GIB, {1: 5 * GIB}, {}, {1: 3 * GIB}),
         (5 * GIB, {1: 3 * GIB}, {}, {1: 3 * GIB}),
+        (3 * GIB, {1: 1 << 62}, {}, {1: 3 * GIB}),  # its mappings have no end
         (0, {1: 5 * GIB}, {}, {}),
         (3 * GIB, {1: 2 << 20, 2: 3 * GIB}, {}, {2: 3 * GIB}),  # each context maps 2 MiB
         (3 * GIB, {1: NOISE}, {}, {}),

@@ -26,7 +26,7 @@ class Mapped:
     """What a process maps of managed memory.
 
     Attributes:
-        size: bytes, on whatever device or on the host.
+        size: bytes, on whatever device or on the host; more than there is anywhere if nobody can tell.
         start: when the process started, in clock ticks since boot.
         devices: where it may have memory: where NVML lists it; if nowhere, where its container has a limit.
         used: bytes that its sessions used on all devices when that was read.

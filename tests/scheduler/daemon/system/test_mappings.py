@@ -1,11 +1,14 @@
 """What the kernel says of mappings, of real processes."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from convgpu.daemon.system.mappings import managed_size
+from convgpu.daemon.system.mappings import UNENDING, managed_size
 
 # Maps so many files at their own offsets, as the driver maps managed memory; and others at other ones.
 PROGRAM = """
@@ -37,13 +40,51 @@ signal.pause()
 """
 
 
+@contextmanager
+def running(program: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(("many", "who"), [(0, "first"), (3_000, "first"), (2, "thread")])
 def test_only_shared_mappings_at_their_own_offset_are_managed_memory(many: int, who: str) -> None:
     """Also in parts, however many there are, and if the first thread has ended."""
-    command = [sys.executable, "-c", PROGRAM, str(many), who]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with running(PROGRAM, str(many), who) as process:
         assert managed_size(process.pid) == (4 << 30) + many * 4096
-        process.kill()
     assert managed_size(process.pid) == 0
+
+
+# Moves 2,000 mappings upwards, below one that is managed memory, faster than a reader follows.
+MOVING = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+file = os.memfd_create("x" * 200)
+os.ftruncate(file, 1 << 20)
+SHARED, PRIVATE, FIXED = 1, 2, 0x100000
+libc.mmap(ctypes.c_void_p(4 << 40), ctypes.c_size_t(1 << 32), 3, SHARED | FIXED, file, ctypes.c_long(4 << 40))
+WINDOW, BASE = 2_000, 1 << 40
+def show(number):
+    address = ctypes.c_void_p(BASE + (number << 13))
+    libc.mmap(address, ctypes.c_size_t(4096), 1, PRIVATE | FIXED, file, ctypes.c_long((number & 1) << 13))
+for number in range(WINDOW):
+    show(number)
+print("ready", flush=True)
+while True:
+    number += 1
+    libc.munmap(ctypes.c_void_p(BASE + ((number - WINDOW) << 13)), ctypes.c_size_t(4096))
+    show(number)
+"""
+
+
+def test_who_moves_its_mappings_away_from_the_reader_may_have_any_memory() -> None:
+    """Its list need not have an end; an honest one is never so long."""
+    with running(MOVING) as process:
+        assert managed_size(process.pid, longest=1 << 18) == UNENDING
+        process.send_signal(signal.SIGSTOP)
+        assert managed_size(process.pid) == 4 << 30
