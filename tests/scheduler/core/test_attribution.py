@@ -114,12 +114,13 @@ def play(
     *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
     uses: bool = True,
     lease: int | None = None,
+    keeps: bool = True,
     origin_of: Callable[[int, float, float], Owner] = lambda _pid, _since, _until: UNKNOWN,
 ) -> list[Listing]:
     """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
 
     `uses`: whoever gets a dead process's pid has the driver open. `lease`: of those, None without a session.
-    `origin_of`: whose a process was that nobody saw alive.
+    `keeps`: others of a dead one's container have it open. `origin_of`: whose a process was that nobody saw alive.
     """
     processes = ListedProcesses()
     found = []
@@ -128,7 +129,8 @@ def play(
         ended = {pid: size for pid, (start, size) in rows.items() if not start}
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5)
-        facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, running.__contains__, lambda _: uses)
+        asked = running.__contains__, lambda _: uses, lambda _: keeps
+        facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
         found.append(processes.update(sample, facts, now))
     return found
 
@@ -216,14 +218,56 @@ def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -
     assert asked == [(1, 2.0, 3.5)] * 2
 
 
-def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own() -> None:
-    """Who keeps the memory of the dead one that had its pid makes more of it; the program has what was leased to it."""
-    more, lease = 30 + 20 + TOLERATED + 7, 20
-    rows = [ALIVE, (4.0, {1: (9, 30 + 12)}, {1: B}, {"a", "b"}), (6.0, {1: (9, more)}, {1: B}, {"a", "b"})]
-    assert play(*rows, lease=lease)[1:] == [
-        Listing({1: 12}, {1: B}, [ENDING]),
-        Listing({1: lease + TOLERATED}, {1: B}, [replace(KEPT, size=37)]),
+@pytest.mark.parametrize("owner", [A, B])
+def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own(owner: Owner) -> None:
+    """Who keeps the memory of the dead one that had its pid makes more of it; or the program takes it past the hook.
+
+    Nobody can tell; the container of both is certain.
+    """
+    lease, names = 20, {"a", "b"}
+    more = 30 + lease + TOLERATED + 7
+    rows = [(4.0, {1: (9, 30 + 12)}, {1: owner}, names), (6.0, {1: (9, more)}, {1: owner}, names)]
+    share, rest = {1: lease + TOLERATED}, Kept(1, 7, UNKNOWN, is_left=True)
+    kept = [replace(KEPT, size=37)] if owner == A else [KEPT, rest]
+    assert play(ALIVE, *rows, lease=lease)[1:] == [Listing({1: 12}, {1: owner}, [ENDING]), Listing(share, {1: owner}, kept)]
+
+
+def test_what_came_with_another_that_had_the_pid_is_never_the_dead_ones() -> None:
+    """Also when that one has ended, and what it has is kept; what comes with nobody there is the first one's."""
+    names = {"a", "b", "c"}
+    other = Owner("c", "id-c", has_session=True)
+
+    def rest(size: int) -> Kept:
+        return Kept(1, size, UNKNOWN, is_left=True)
+
+    assert play(
+        ALIVE,
+        (2.0, {1: (9, 80)}, {1: B}, names),
+        (4.0, {1: (0, 80)}, {}, names),
+        (6.0, {1: (0, 85)}, {}, names),
+        (8.0, {1: (11, 95)}, {1: other}, names),
+        (10.0, {1: (0, 45)}, {}, names),
+        (12.0, {1: (0, 20)}, {}, names),
+    )[1:] == [
+        Listing({1: 50}, {1: B}, [ENDING]),
+        Listing({}, {}, [KEPT, rest(50)]),
+        Listing({}, {}, [replace(KEPT, size=35), rest(50)]),
+        Listing({1: 10}, {1: other}, [replace(KEPT, size=35), rest(50)]),
+        Listing({}, {}, [replace(KEPT, size=35), rest(10)]),
+        Listing({}, {}, [replace(KEPT, size=20)]),
     ]
+
+
+def test_memory_of_a_dead_process_is_nobodys_if_its_pid_came_again_before_a_look_and_nobody_can_keep_it() -> None:
+    """A stranger took the pid of an innocent's program at its end, and its container was ended for what he took."""
+    rows = [(2.0, {1: (9, 30)}, {1: B}, {"a", "b"}), (4.0, {1: (9, 70)}, {1: B}, {"a", "b"})]
+    nobodys = Kept(1, 30, UNKNOWN, is_left=True)
+    assert play(ALIVE, *rows, keeps=False)[1:] == [
+        Listing({}, {}, [replace(nobodys, is_ending=True)]),
+        Listing({1: 40}, {1: B}, [nobodys]),
+    ]
+    seen = [(2.0, {1: (0, 30)}, {}, {"a", "b"}), *((now + 2, *row) for now, *row in rows)]
+    assert play(ALIVE, *seen, keeps=False)[2:] == [Listing({}, {}, [KEPT]), Listing({1: 40}, {1: B}, [KEPT])]
 
 
 def test_whose_a_process_was_is_known_though_its_container_ended_first() -> None:

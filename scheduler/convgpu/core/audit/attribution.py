@@ -231,13 +231,16 @@ class _Listed:
 
     Attributes:
         start: in clock ticks since boot; 0: nobody saw it alive.
-        size: bytes; afterwards what is listed, but for what a process that has its pid now may hold.
+        size: bytes; afterwards what is listed, but for what may be others' who had its pid since.
         owner: whose it is.
         ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
         is_left: its container was seen not to run since.
         since: seconds on the same clock at which its memory was not there yet.
         until: likewise, at which it was there.
         found: likewise, at which it was found first, if nobody saw it alive.
+        foreign: bytes more that came while others had its pid, and may be theirs.
+        beside: likewise, while one of another container has it.
+        by: when that one started, in clock ticks since boot; 0: there is none that has the driver open.
     """
 
     start: int
@@ -248,10 +251,13 @@ class _Listed:
     since: float = -math.inf
     until: float = -math.inf
     found: float = -math.inf
+    foreign: int = 0
+    beside: int = 0
+    by: int = 0
 
-    def kept(self, pid: int, now: float) -> Kept:
+    def kept(self, pid: int, size: int, now: float) -> Kept:
         """Return what it still has, once it has ended."""
-        return Kept(pid, self.size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
+        return Kept(pid, size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +272,7 @@ class ProcessFacts:
         runs: says of a volume whether its container runs.
         uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
             listed. Who keeps the memory of a dead one might make more of it.
+        keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
     """
 
     owner_of: Callable[[int], Owner]
@@ -273,6 +280,7 @@ class ProcessFacts:
     lease_of: Callable[[int], int | None]
     runs: Callable[[str], bool]
     uses: Callable[[int], bool]
+    keeps: Callable[[str], bool]
 
 
 class ListedProcesses:
@@ -308,25 +316,48 @@ class ListedProcesses:
             # What the first sample of all shows is not of just now.
             since = now if before is not None else -math.inf
             one = known or _Listed(0, size, Owner(is_known=False), since, since=last, until=sample.answered, found=now)
-            if share := _share(pid, size - one.size, facts) if start else 0:
+            if start and one.ended == math.inf and not facts.keeps(one.owner.volume or ""):
+                one = replace(one, owner=Owner(is_known=False))  # nobody saw that anything was kept
+            share, uncertain, one = _divide(pid, size, start, one, facts)
+            if share:
                 living[pid], owners[pid] = share, facts.owner_of(pid)
-            one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
-            fresh[pid] = one if share else replace(one, size=size)
-            kept.append(replace(one, size=size - share).kept(pid, now))
+            one = fresh[pid] = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
+            kept.append(one.kept(pid, size - share - uncertain, now))
+            if uncertain:
+                kept.append(Kept(pid, uncertain, Owner(is_known=False), is_left=True))
         self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return Listing(living, owners, kept)
 
 
-def _share(pid: int, more: int, facts: ProcessFacts) -> int:
-    """Return what a process has, in bytes, of what came to be listed after the end of one that had its pid.
+def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts) -> tuple[int, int, _Listed]:
+    """Divide what is listed with the pid of a dead process, which another one may have now.
 
-    Who keeps the memory of the dead one can make more of it, too. So a process with a session has no more of it than
-    was leased to it, and what is tolerated.
+    What came since is that one's, if it has the driver open. But who keeps the memory of the dead one can make more of
+    it, too: so a process with a session has no more of it than was leased to it, and what is tolerated. Nor is the rest
+    the dead one's for certain: a program with a session could take it past the hook, and would have the container of
+    the dead one ended for it. So it is nobody's, unless both are of one container.
+
+    Args:
+        pid: of both.
+        size: bytes listed.
+        start: of the living one; 0 without one.
+        one: the dead one.
+        facts: about them.
+
+    Returns:
+        The bytes of the living one, those which may be either's, and the dead one from now on.
     """
-    if more <= 0 or not facts.uses(pid):
-        return 0
-    lease = facts.lease_of(pid)
-    return more if lease is None else min(more, lease + TOLERATED)
+    more = max(size - one.size, 0)
+    past = min(one.foreign + (0 if start == one.by else one.beside), more)  # of who had the pid in between
+    if not start or not facts.uses(pid):
+        past = min(one.foreign + one.beside, more)
+        return 0, past, replace(one, size=size - past, foreign=past, beside=0, by=0)
+    now, lease = more - past, facts.lease_of(pid)
+    share = now if lease is None else min(now, lease + TOLERATED)
+    is_same = one.owner.volume == facts.owner_of(pid).volume
+    beside = 0 if is_same else now
+    one = replace(one, size=min(one.size, size), foreign=past, beside=beside, by=start)
+    return share, past + (0 if is_same else now - share), one
 
 
 def _follow(pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:

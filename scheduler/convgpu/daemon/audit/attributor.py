@@ -25,10 +25,12 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity, has_open
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import is_alive
+from convgpu.daemon.system.procfs import is_alive, processes
 
 # Seconds for what takes some milliseconds.
 _LEARNING: Final = 0.5
+# Processes of the host, of more nobody asks whose they are (30 us each).
+_MOST_PROCESSES: Final = 4096
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
 
@@ -140,7 +142,11 @@ class Attributor:
         def uses(pid: int) -> bool:
             return self._control is None or has_open(pid, self._control)
 
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses)
+        def keeps(name: str) -> bool:
+            pids = processes()
+            return len(pids) > _MOST_PROCESSES or any(uses(pid) for pid in pids if index.volume_of(pid) == name)
+
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, keeps)
 
     def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
         """Return what containers that have ended still hold of a device, for others keep it."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from convgpu.core.audit.attribution import NOISE
 from convgpu.core.audit.managed import Mapped
-from convgpu.daemon.system.mappings import managed_size
+from convgpu.daemon.system.mappings import UNENDING, managed_size
 from convgpu.daemon.system.procfs import start_time
 
 log = logging.getLogger(__name__)
@@ -81,8 +81,8 @@ class _Walk:
             return
         at, used = self._loop.time(), self._ask_used(pid)
         # Read again: what is there before and after is what sessions account for in between. And a child that shared
-        # the address space until it began its program (vfork) has its own by now.
-        size = min(size, self._size_of(pid))
+        # the address space until it began its program (vfork) has its own by now. Not a list without an end.
+        size = size if size == UNENDING else min(size, self._size_of(pid))
         if size > NOISE and start_time(pid) == start:
             self.found[pid] = Mapped(size, start, devices, used, at)
 

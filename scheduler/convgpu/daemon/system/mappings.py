@@ -10,9 +10,9 @@ from convgpu.daemon.system.procfs import ask_threads
 # only, far beyond the end of any file. Neither name nor number of the node proves as much.
 _MANAGED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) [-r][-w][-x]s ([0-9a-f]+) ", re.MULTILINE)
 _CHUNK: Final = 1 << 16
-# Bytes of a list of mappings that no honest one has: 65,530 (`vm.max_map_count`) with the longest names that there are,
-# or 2,000,000 with ordinary ones. Who unmaps the lowest and maps above the highest is never read to the end.
-_LONGEST: Final = 256 << 20
+# Bytes of a list of mappings that no honest one has: half a million with ordinary names; 65,530 are usually permitted
+# (`vm.max_map_count`). Who unmaps the lowest and maps above the highest is never read to the end.
+_LONGEST: Final = 64 << 20
 # Bytes that no device has.
 UNENDING: Final = 1 << 62
 
