@@ -140,21 +140,25 @@ def test_a_device_that_does_not_answer_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("ownerless", "imported", "more"),
     [
-        (3 * GIB, {1: 3 * GIB}, {1: 3 * GIB}),
-        (2 * GIB, {1: 3 * GIB}, {1: 2 * GIB}),
-        (0, {1: 3 * GIB}, {}),  # its owner lives, and is listed with it
-        (3 * GIB, {1: NOISE}, {}),
+        (3 * GIB, {3: 3 * GIB}, {3: 3 * GIB}),
+        (2 * GIB, {3: 3 * GIB}, {3: 2 * GIB}),
+        (0, {3: 3 * GIB}, {}),  # its owner lives, and is listed with it
+        (3 * GIB, {3: NOISE}, {}),
         (3 * GIB, {4: 3 * GIB}, {}),  # it is not listed
-        (5 * GIB, {1: 3 * GIB, 2: 3 * GIB}, {1: 3 * GIB, 2: 2 * GIB}),  # two of one container share it
-        (3 * GIB, {1: 3 * GIB, 3: 3 * GIB}, {1: 3 * GIB, 3: 3 * GIB}),  # two containers: both use it
+        # What another of its container is listed with, may be what it imported: that is nobody's twice.
+        (3 * GIB, {1: GIB}, {}),
+        (3 * GIB, {1: 4 * GIB}, {1: 2 * GIB}),
+        (3 * GIB, {2: 3 * GIB}, {2: 3 * GIB - CONTEXT}),
+        (5 * GIB, {1: 5 * GIB, 2: 4 * GIB}, {1: 3 * GIB, 2: 2 * GIB}),  # two of one container share it
+        (3 * GIB, {1: 5 * GIB, 3: 3 * GIB}, {1: 3 * GIB, 3: 3 * GIB}),  # two containers: both use it
     ],
 )
 def test_who_imported_what_has_no_owner_has_it(
     ownerless: int, imported: Mapping[int, int], more: Mapping[int, int]
 ) -> None:
-    held = {1: CONTEXT, 2: CONTEXT, 3: CONTEXT}
+    held = {1: CONTEXT, 2: 2 * GIB, 3: CONTEXT}
     before = sample(ownerless, held)
     [after] = add_imported([before], {"x": imported}, {}, OWN, {1: "a", 2: "a", 3: "b"}.get)
-    assert after.held == {pid: CONTEXT + more.get(pid, 0) for pid in held}
+    assert after.held == {pid: held[pid] + more.get(pid, 0) for pid in held}
     unnamed = MemorySample("x", used=9 * GIB)
     assert add_imported([unnamed], {"x": imported}, {}, OWN, {}.get) == [unnamed]

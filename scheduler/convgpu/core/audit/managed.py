@@ -106,6 +106,9 @@ def add_imported(
 ) -> list[MemorySample]:
     """Add to samples what listed processes imported of memory without an owner, all of a container no more than that.
 
+    The driver tells of what living ones own, too, who imported it. So a process has what it imported beyond all that
+    others of its container are listed with: nobody else's memory is charged twice (decision 195).
+
     Args:
         samples: as `complete` returns them.
         imported: bytes by device and pid.
@@ -117,9 +120,13 @@ def add_imported(
     found = []
     for sample in samples:
         held, taken = dict(sample.held or {}), dict[str | None, int]()  # by container
+        listed: dict[str | None, int] = defaultdict(int)  # likewise
+        for pid, size in held.items():
+            listed[container_of(pid)] += size
         for pid, size in imported.get(sample.device, {}).items():
             container = container_of(pid)
-            more = min(size, ownerless.get(sample.device, 0) - taken.get(container, 0))
+            owned = listed[container] - (sample.held or {}).get(pid, 0)
+            more = min(size - owned, ownerless.get(sample.device, 0) - taken.get(container, 0))
             if pid in held and more > NOISE:
                 taken[container] = taken.get(container, 0) + more
                 held[pid] += more
