@@ -184,6 +184,10 @@ class Attributor:
                 used[session.pid] += self._sessions.used_by(session, device)
         return sum(max(size - held[pid], 0) for pid, size in used.items())
 
+    def used(self, container: str, device: str) -> int:
+        """Return what the hooks of a container account for on a device, in bytes."""
+        return self._sessions.used(container, device)
+
     def forgers(self, device: str) -> set[str]:
         """Return the containers that wrote their headroom themselves; they are not given the time to have erred."""
         return self._sessions.forgers(device)

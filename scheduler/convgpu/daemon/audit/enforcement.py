@@ -68,7 +68,10 @@ class Enforcement:
             unpermitted, unjudged = set(), set()
         limited = found.over | found.takers
         now = asyncio.get_running_loop().time()
-        fresh, due = self._budget.update(limited | unpermitted, now, unjudged)
+        # Who cannot end is told again, and takes none of the time of others.
+        dying = {row for row in limited if self._stops and self._overuse.outlives(row[0])}
+        fresh, due = self._budget.update((limited | unpermitted) - dying, now, unjudged)
+        due |= dying
         self._overuse.tell(fresh & limited, found.over)
         self._unlimited.tell(fresh & unpermitted)
         expired = {name for name, _ in due & limited} | {name for name, _ in found.over if name in found.forgers}

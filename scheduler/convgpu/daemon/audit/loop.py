@@ -111,7 +111,7 @@ class Audit:
                 unleased = self._find_unleased(sample.device, attribution, forged, at_once=at_once)
                 accounts = ledger.on(sample.device)
                 self._charge(sample.device, unleased, accounts)
-                over |= _find_overuse(sample.device, attribution, accounts)
+                over |= self._find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
         for follow in self._followers:
             follow()
@@ -127,7 +127,7 @@ class Audit:
         for sample in samples:
             self._see(sample, index)
             attribution = self._attributor.attribute(sample, leases, index)
-            over |= _find_overuse(sample.device, attribution, ledger.on(sample.device))
+            over |= self._find_overuse(sample.device, attribution, ledger.on(sample.device))
         self._found = replace(self._found, over=over)
         await self._enforcement.enforce(self._found, index)
 
@@ -192,6 +192,22 @@ class Audit:
         confirmed = lasting(before.unleased, attribution.unleased) if before is not None else {}
         return confirmed | {name: size for name, size in attribution.unleased.items() if name in forgers}
 
+    def _find_overuse(
+        self, device: str, attribution: Attribution, accounts: Mapping[str, AccountView]
+    ) -> set[OveruseRow]:
+        """Return the (container, device) that hold more than their limit and what is tolerated, or say that they do.
+
+        What its hook accounts for, and what it is charged with beside that, is kept from others together, whether or
+        not it is there: a program that freed past the hook kept twice its limit from them.
+        """
+        over: set[OveruseRow] = set()
+        for name, account in accounts.items():
+            claimed = self._attributor.used(name, device) + account.charged if account.charged else 0
+            most = account.limit + attribution.tolerated.get(name, 0)
+            if max(attribution.seen.get(name, 0), claimed) > most:
+                over.add((name, device))
+        return over
+
     def _find_takers(self, ledger: LedgerSnapshot) -> set[OveruseRow]:
         """Return the (container, device) that took, past the hook, what others were granted or have reserved."""
         takers: set[OveruseRow] = set()
@@ -215,12 +231,3 @@ class Audit:
         """Stop the audit."""
         if self._task is not None:
             self._task.cancel()
-
-
-def _find_overuse(device: str, attribution: Attribution, accounts: Mapping[str, AccountView]) -> set[OveruseRow]:
-    """Return the (container, device) that hold more than their limit and what is tolerated."""
-    return {
-        (name, device)
-        for name, size in attribution.seen.items()
-        if name in accounts and size > accounts[name].limit + attribution.tolerated.get(name, 0)
-    }

@@ -79,6 +79,10 @@ class OveruseEnforcer:
             else:
                 log.warning("container %s holds %d bytes of %s, and %s", container, size, device, _TOOK)
 
+    def outlives(self, container: str) -> bool:
+        """Say whether a container was ended some seconds ago, and has processes still."""
+        return not self._ender.is_over(f"container {container}")
+
     def stop(self, expired: AbstractSet[str], over: AbstractSet[OveruseRow], index: ProcessIndex) -> None:
         """End containers.
 

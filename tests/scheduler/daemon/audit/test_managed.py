@@ -158,6 +158,16 @@ def test_managed_memory_of_hooked_programs_is_theirs_whatever_others_take(
             assert (program.poll(), stopped(daemon)) == (None, [])
 
 
+def test_what_the_hook_accounts_for_and_what_is_taken_past_it_count_together(tmp_path: Path, cgroup: Path) -> None:
+    """Both are kept from others, wherever the memory is: managed memory is listed for nobody."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS) as daemon:
+        folder = daemon.container("a", memory="7g")
+        listed(daemon, (cgroup, "a"))
+        with running(daemon, cgroup, 5, hook=folder) as hooked, running(daemon, cgroup, 0, 3) as other:
+            wait_until(lambda: None not in {hooked.poll(), other.poll()}, "they are ended")
+        assert stopped(daemon) == [("a", "overuse")]
+
+
 def test_managed_memory_on_one_device_is_nobodys_on_another(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
     """Where somebody was above a limit, that device is looked at alone: what others have on other ones is theirs."""
     options = ["--audit=3s", "--overuse-after=300ms", "--overuse=stop"]

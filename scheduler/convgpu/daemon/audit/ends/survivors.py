@@ -42,6 +42,10 @@ class Ender:
         if not works:
             threading.Thread(target=self._work, args=(name,), name=f"end {name:.12}", daemon=True).start()
 
+    def is_over(self, name: str) -> bool:
+        """Say whether what was ended of this name is gone, or may be about to be."""
+        return name not in self._surviving
+
     def _work(self, name: str) -> None:
         ended = Ended()
         try:
