@@ -202,9 +202,9 @@ class Audit:
         """
         over: set[OveruseRow] = set()
         for name, account in accounts.items():
-            claimed = self._attributor.used(name, device) + account.charged if account.charged else 0
-            most = account.limit + attribution.tolerated.get(name, 0)
-            if max(attribution.seen.get(name, 0), claimed) > most:
+            past = min(account.charged, attribution.unleased.get(name, 0))  # what was charged may be gone by now
+            claimed = self._attributor.used(name, device) + past if past else 0
+            if max(attribution.seen.get(name, 0), claimed) > account.limit + attribution.tolerated.get(name, 0):
                 over.add((name, device))
         return over
 
