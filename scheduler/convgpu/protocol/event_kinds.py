@@ -34,7 +34,7 @@ class EventKind(StrEnum):
     DRAINED = "drained", "an administrator stopped new grants on a GPU; `by`: who"
     UNDRAINED = "undrained", "an administrator allowed grants on a GPU again; `by`: who"
     POLICY = "policy", "an administrator chose another policy, of memory or of placement: `reason`; `by`: who"
-    OVERUSED = "overused", "by the driver's count the container holds `size` bytes, more than its limit"
+    OVERUSED = "overused", "by the driver or by its hook the container holds `size` bytes, more than its limit"
     SUSPENDED = (
         "suspended",
         "the container stands still, and its memory may leave: `reason`: `asked`, `paused`, `idle` or `turn` (is over)",

@@ -200,13 +200,15 @@ class Audit:
         What its hook accounts for, and what it is charged with beside that, is kept from others together, whether or
         not it is there: a program that freed past the hook kept twice its limit from them.
         """
-        over: set[OveruseRow] = set()
+        over: dict[str, int] = {}
         for name, account in accounts.items():
             past = min(account.charged, attribution.unleased.get(name, 0))  # what was charged may be gone by now
             claimed = self._attributor.used(name, device) + past if past else 0
-            if max(attribution.seen.get(name, 0), claimed) > account.limit + attribution.tolerated.get(name, 0):
-                over.add((name, device))
-        return over
+            size = max(attribution.seen.get(name, 0), claimed)
+            if size > account.limit + attribution.tolerated.get(name, 0):
+                over[name] = size
+        self._report.over[device] = over
+        return {(name, device) for name in over}
 
     def _find_takers(self, ledger: LedgerSnapshot) -> set[OveruseRow]:
         """Return the (container, device) that took, past the hook, what others were granted or have reserved."""

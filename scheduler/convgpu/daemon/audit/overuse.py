@@ -72,7 +72,7 @@ class OveruseEnforcer:
             over: those above their limit.
         """
         for container, device in sorted(fresh):
-            size = self._report.seen_of(container, device)
+            size = self._report.over.get(device, {}).get(container, self._report.seen_of(container, device))
             if (container, device) in over:
                 log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
                 self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)

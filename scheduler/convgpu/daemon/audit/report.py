@@ -12,6 +12,7 @@ class AuditReport:
 
     Attributes:
         seen: count in bytes by device and container.
+        over: what those above their limit hold, or say that they do, in bytes by device and container.
         health: of each device, `ok` or what is wrong.
         telemetry: of each device that answers.
         unlimited: containers that hold memory of a device where they have no limit, by device.
@@ -20,6 +21,7 @@ class AuditReport:
     """
 
     seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    over: dict[str, Mapping[str, int]] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
     telemetry: dict[str, Telemetry] = field(default_factory=dict)
     unlimited: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)

@@ -166,6 +166,7 @@ def test_what_the_hook_accounts_for_and_what_is_taken_past_it_count_together(tmp
         with running(daemon, cgroup, 5, hook=folder) as hooked, running(daemon, cgroup, 0, 3) as other:
             wait_until(lambda: None not in {hooked.poll(), other.poll()}, "they are ended")
         assert stopped(daemon) == [("a", "overuse")]
+        assert all(event["size"] > 7 * GIB for event in daemon.events("overused"))
 
 
 def test_managed_memory_on_one_device_is_nobodys_on_another(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
