@@ -33,7 +33,7 @@ def test_whatever_a_scheduler_sends_is_read_as_the_protocol_says(tmp_path: Path)
         files.append(tmp_path / f"seed-{number:03}")
         files[-1].write_bytes(reply)
     done = subprocess.run(
-        [fuzzer, str(INPUTS), "1", *files], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120
+        [fuzzer, str(INPUTS), "1", *files], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=600
     )
     assert (done.returncode, done.stderr) == (0, "")
     understood, refused = map(int, done.stdout.split())
