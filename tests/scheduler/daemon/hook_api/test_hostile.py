@@ -97,6 +97,8 @@ def test_a_change_that_cannot_be_saved_is_refused_and_changes_nothing(daemon: Da
         daemon.admin.request("create", name="a", options={"memory": "2g"})
     if op == "unmount":
         daemon.admin.request("mount", name="a", id="1")
+    if op != "create":
+        wait_until(lambda: daemon.state("a")["devices"][0]["seen"] is not None, "the audit has looked")
     before = daemon.admin.request("containers")
     fields = {"options": {"memory": "2g"}} if op == "create" else {"id": "1"}
     other = sqlite3.connect(daemon.directory / "state.db")
