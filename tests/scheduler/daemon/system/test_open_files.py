@@ -54,7 +54,11 @@ def test_a_process_has_a_file_open_or_mapped(tmp_path: Path, monkeypatch: pytest
         told.append(has_open(process.pid, own))
         process.communicate()
     told.append(has_open(process.pid, own))
-    with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL) as process:
+    # A descriptor that is gone when it is looked at says yes: the loader has some, so it has to be done.
+    command = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         told += [has_open(process.pid, own), has_open(process.pid, (1, 9999, None))]  # of the kind of /dev/null
         process.kill()
     assert told == [False, True, True, False, False, True]
