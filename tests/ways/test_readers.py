@@ -5,6 +5,10 @@ import json
 import socket
 import stat
 
+import pytest
+
+pytestmark = pytest.mark.engine
+
 READERS = 65534
 
 

@@ -139,13 +139,19 @@ def test_a_new_porter_may_say_that_contexts_are_away_before_the_process_says_wha
     assert (view.on_card, view.out) == ({"gpu": 0}, {"gpu": 8})
 
 
-def test_nobody_is_restored_to_a_drained_device() -> None:
-    card = Card()
+def suspended(card: Card) -> int:
+    """Return the process of a container `a` that was suspended by hand, with all of its 8 out."""
     a = card.start("a", 10)
     card.allocate(a, 8)
     card.send(r.SuspendAsked("a"))
     card.drain(a, 1)
     card.send(r.Evicted(a, "gpu", 8))
+    return a
+
+
+def test_nobody_is_restored_to_a_drained_device() -> None:
+    card = Card()
+    a = suspended(card)
     card.send(e.DeviceDrained("gpu", drained=True))
     assert card.send(r.ResumeAsked("a")) == []
     assert card.send(e.DeviceDrained("gpu", drained=False)) == [r.Restore(a, 1, "gpu", 8)]
@@ -174,11 +180,7 @@ def test_a_process_that_reconnects_says_how_it_stands_before_anything_moves() ->
 def test_what_a_process_says_before_it_hears_that_it_may_go_on_costs_no_turn() -> None:
     """It says how it stands behind its last RESTORED, where it had less out than it was told to restore."""
     card = Card()
-    a, b = card.start("a", 10), card.start("b", 10)
-    card.allocate(a, 8)
-    card.send(r.SuspendAsked("a"))
-    card.drain(a, 1)
-    card.send(r.Evicted(a, "gpu", 8))
+    a, b = suspended(card), card.start("b", 10)
     card.allocate(b, 6)
     card.send(r.ResumeAsked("a"))
     card.now = 1000.0
@@ -193,11 +195,7 @@ def test_what_a_process_says_before_it_hears_that_it_may_go_on_costs_no_turn() -
 
 def test_a_process_that_has_something_out_still_when_it_may_go_on_gets_it_back_first() -> None:
     card = Card()
-    a = card.start("a", 10)
-    card.allocate(a, 8)
-    card.send(r.SuspendAsked("a"))
-    card.drain(a, 1)
-    card.send(r.Evicted(a, "gpu", 8))
+    a = suspended(card)
     card.send(r.ResumeAsked("a"))
     assert card.send(r.Restored(a, "gpu", 8)) == [r.Go(a, 1)]
     assert card.send(r.SessionState(a, 1, open=False, out={"gpu": 2}, fixed={})) == [r.Restore(a, 1, "gpu", 2)]
