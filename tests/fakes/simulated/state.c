@@ -221,6 +221,7 @@ int state_claim_slot(struct simulated_state *state) {
         slot->pid = own.pid;
         slot->start_time = own.start_time;
         slot->pid_namespace = own.pid_namespace;
+        slot->outer_namespace = slot->outer_pid = 0;
         memset(slot->unlisted, 0, sizeof slot->unlisted);
         memset(slot->saved, 0, sizeof slot->saved);
         atomic_store(&slot->checkpoint, 0);
@@ -269,24 +270,19 @@ uint64_t state_free(struct simulated_state *state, unsigned device) {
 }
 
 /* The pid of the slot's process here, also if it has died and its memory is kept; 0 if it is not seen from
- * here. Asked once per process, as it does not change. Mutex held. */
+ * here. A driver keeps the process itself, which has its pid in each namespace also when it is dead; this keeps the
+ * one in a namespace from which it was asked for while it lived. Mutex held. */
 static pid_t known_pid(struct simulated_state *state, uint32_t k) {
-    static struct {
-        struct process_identity identity;
+    struct shared_slot *slot = &state->shared->slot[k];
+    uint64_t asker = process_identity().pid_namespace;
+    if (slot->pid_namespace == asker) return (pid_t)slot->pid;
+    if (slot->outer_namespace != asker || slot->outer_pid == 0) {
         pid_t pid;
-    } known[SIMULATED_SLOTS];
-    const struct shared_slot *slot = &state->shared->slot[k];
-    const struct process_identity *identity = &known[k].identity;
-    if (slot->pid != identity->pid || slot->start_time != identity->start_time ||
-        slot->pid_namespace != identity->pid_namespace) {
-        pid_t pid;
-        if (!find_holder(state, k, &pid)) {
-            return slot->pid_namespace == process_identity().pid_namespace ? (pid_t)slot->pid : 0;
-        }
-        known[k].identity = (struct process_identity){slot->pid, slot->start_time, slot->pid_namespace};
-        known[k].pid = pid;
+        if (!find_holder(state, k, &pid) || pid == 0) return 0;
+        slot->outer_namespace = asker;
+        slot->outer_pid = (uint32_t)pid;
     }
-    return known[k].pid;
+    return (pid_t)slot->outer_pid;
 }
 
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
@@ -300,6 +296,12 @@ unsigned state_processes(struct simulated_state *state, unsigned device, struct 
         pid_t pid = known_pid(state, k);
         if (pid <= 0) continue;
         uint64_t used = slot->used[device] - slot->unlisted[device];
+        unsigned same = 0; /* a dead one whose pid another has by now: a card adds what both hold */
+        while (same < count && same < capacity && row[same].pid != pid) same++;
+        if (same < count && same < capacity) {
+            row[same].used += used;
+            continue;
+        }
         if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = used};
         count++;
     }

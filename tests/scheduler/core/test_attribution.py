@@ -1,6 +1,6 @@
 """What follows from what NVML counts: tables of the pure part."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +11,7 @@ from convgpu.core.audit.attribution import (
     TOLERATED,
     UNCOUNTED,
     Kept,
-    ListedProcesses,
-    Listing,
-    MemorySample,
     Owner,
-    ProcessFacts,
     attribute,
     is_significant,
     lasting,
@@ -56,8 +52,6 @@ def test_who_holds_what(
 
 A = Owner("a", "id-a", has_session=True)
 B = Owner("b", "id-b")
-HOST = Owner()
-UNKNOWN = Owner(is_known=False)
 KEPT = Kept(1, 30, A, is_left=False)
 LEFT = Kept(1, 30, A, is_left=True)
 
@@ -105,178 +99,6 @@ def test_the_dead_add_no_tolerance_without_end() -> None:
     found = attribute(100 * GIB, {1: GIB}, {1: GIB}, lambda _pid: "a", kept=kept)
     assert (found.tolerated, found.unleased) == ({"a": (GIB + 5 * 640 * MIB) // 8}, {"a": 5 * 640 * MIB})
     assert attribute(100 * GIB, {}, {}, WHOSE.get, kept=[KEPT] * 9).tolerated == {"a": TOLERATED}
-
-
-def play(
-    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
-    uses: bool = True,
-    lease: int | None = None,
-    keeps: bool = True,
-    origin_of: Callable[[int, float, float], Owner] = lambda _pid, _since, _until: UNKNOWN,
-) -> list[Listing]:
-    """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
-
-    `uses`: whoever gets a dead process's pid has the driver open. `lease`: of those, None without a session.
-    `keeps`: others of a dead one's container have it open. `origin_of`: whose a process was that nobody saw alive.
-    """
-    processes = ListedProcesses()
-    found = []
-    for now, rows, owners, running in samples:
-        held = {pid: size for pid, (start, size) in rows.items() if start}
-        ended = {pid: size for pid, (start, size) in rows.items() if not start}
-        starts = {pid: start for pid, (start, _) in rows.items() if start}
-        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5)
-        asked = running.__contains__, lambda _: uses, lambda _: keeps
-        facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
-        found.append(processes.update(sample, facts, now))
-    return found
-
-
-ALIVE = (0.0, {1: (7, 30)}, {1: A}, {"a"})
-ENDING = replace(KEPT, is_ending=True)
-
-
-def test_whose_a_dead_process_was_is_known_as_long_as_it_is_listed() -> None:
-    dead, back = {1: (0, 30)}, {1: (9, 5)}
-    assert play(
-        ALIVE,
-        (2.0, dead, {}, {"a"}),  # the driver may be about to free it
-        (4.0, dead, {}, {"a"}),
-        (6.0, dead, {}, set()),
-        (8.0, dead, {}, {"a"}),  # it started again, without that memory
-        (10.0, {}, {}, {"a"}),
-        (12.0, back, {1: B}, {"a", "b"}),
-    ) == [
-        Listing({1: 30}, {1: A}, []),
-        Listing({}, {}, [ENDING]),
-        Listing({}, {}, [KEPT]),
-        Listing({}, {}, [LEFT]),
-        Listing({}, {}, [LEFT]),
-        Listing({}, {}, []),
-        Listing({1: 5}, {1: B}, []),
-    ]
-
-
-def test_who_gets_the_pid_of_a_dead_process_did_not_hold_its_memory() -> None:
-    """It may use the device itself: then it holds what is listed beyond that."""
-    assert play(
-        ALIVE,
-        (2.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
-        (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
-        (6.0, {1: (9, 42)}, {1: B}, {"a", "b"}),
-        (8.0, {1: (0, 30)}, {}, {"a", "b"}),
-    ) == [
-        Listing({1: 30}, {1: A}, []),
-        Listing({}, {}, [ENDING]),
-        Listing({}, {}, [KEPT]),
-        Listing({1: 12}, {1: B}, [KEPT]),
-        Listing({}, {}, [KEPT]),
-    ]
-
-
-def test_memory_of_a_dead_process_that_grows_is_nobodys_who_has_not_the_driver_open() -> None:
-    """It was taken since the last sample, or by who keeps it; with its pid no other process is blamed for that."""
-    more = replace(KEPT, size=42)
-    assert play(ALIVE, (4.0, {1: (0, 42)}, {}, {"a"}), (6.0, {1: (0, 42)}, {}, {"a"}))[2] == Listing({}, {}, [more])
-    innocent = (6.0, {1: (9, 42)}, {1: B}, {"a", "b"})
-    assert play(ALIVE, (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}), innocent, uses=False)[2] == Listing({}, {}, [more])
-
-
-def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
-    """A new scheduler takes what it finds as there for long; later it may be about to be freed."""
-    unknown = [Kept(pid, 30, UNKNOWN, is_left=True) for pid in (1, 2)]
-    first, both = {1: (0, 30)}, {1: (0, 30), 2: (0, 30)}
-    assert play((0.0, first, {}, set()), (2.0, both, {}, set()), (4.0, both, {}, set())) == [
-        Listing({}, {}, unknown[:1]),
-        Listing({}, {}, [unknown[0], replace(unknown[1], is_ending=True)]),
-        Listing({}, {}, unknown),
-    ]
-
-
-def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -> None:
-    """Births are told later than samples; the memory was not there in the sample before."""
-    asked: list[tuple[int, float, float]] = []
-
-    def origin_of(pid: int, since: float, until: float) -> Owner:
-        asked.append((pid, since, until))
-        return UNKNOWN if len(asked) < 3 else A
-
-    dead = {1: (0, 30)}
-    samples = [(now, dead, {}, {"a"}) for now in (4.0, 6.0, 8.0, 10.0)]
-    first: tuple[float, dict[int, tuple[int, int]], dict[int, Owner], set[str]] = (2.0, {}, {}, {"a"})
-    found = play(first, *samples, origin_of=origin_of)
-    unknown = Kept(1, 30, UNKNOWN, is_left=True)
-    kept = [replace(unknown, is_ending=True), unknown, KEPT, KEPT]
-    assert found == [Listing({}, {}, []), *(Listing({}, {}, [one]) for one in kept)]
-    assert asked == [(1, 2.0, 3.5)] * 3
-    asked.clear()
-    late = [(now, dead, {}, {"a"}) for now in (4.0, 9.0, 9.1)]
-    assert [listing.kept[0].owner for listing in play(first, *late, origin_of=origin_of)[1:]] == [UNKNOWN] * 3
-    assert asked == [(1, 2.0, 3.5)] * 2
-
-
-@pytest.mark.parametrize("owner", [A, B])
-def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own(owner: Owner) -> None:
-    """Who keeps the memory of the dead one that had its pid makes more of it; or the program takes it past the hook.
-
-    Nobody can tell; the container of both is certain.
-    """
-    lease, names = 20, {"a", "b"}
-    more = 30 + lease + TOLERATED + 7
-    rows = [(4.0, {1: (9, 30 + 12)}, {1: owner}, names), (6.0, {1: (9, more)}, {1: owner}, names)]
-    share, rest = {1: lease + TOLERATED}, Kept(1, 7, UNKNOWN, is_left=True)
-    kept = [replace(KEPT, size=37)] if owner == A else [KEPT, rest]
-    assert play(ALIVE, *rows, lease=lease)[1:] == [
-        Listing({1: 12}, {1: owner}, [ENDING]),
-        Listing(share, {1: owner}, kept),
-    ]
-
-
-def test_what_came_with_another_that_had_the_pid_is_never_the_dead_ones() -> None:
-    """Also when that one has ended, and what it has is kept; what comes with nobody there is the first one's."""
-    names = {"a", "b", "c"}
-    other = Owner("c", "id-c", has_session=True)
-
-    def rest(size: int) -> Kept:
-        return Kept(1, size, UNKNOWN, is_left=True)
-
-    assert play(
-        ALIVE,
-        (2.0, {1: (9, 80)}, {1: B}, names),
-        (4.0, {1: (0, 80)}, {}, names),
-        (6.0, {1: (0, 85)}, {}, names),
-        (8.0, {1: (11, 95)}, {1: other}, names),
-        (10.0, {1: (0, 45)}, {}, names),
-        (12.0, {1: (0, 20)}, {}, names),
-    )[1:] == [
-        Listing({1: 50}, {1: B}, [ENDING]),
-        Listing({}, {}, [KEPT, rest(50)]),
-        Listing({}, {}, [replace(KEPT, size=35), rest(50)]),
-        Listing({1: 10}, {1: other}, [replace(KEPT, size=35), rest(50)]),
-        Listing({}, {}, [replace(KEPT, size=35), rest(10)]),
-        Listing({}, {}, [replace(KEPT, size=20)]),
-    ]
-
-
-def test_memory_of_a_dead_process_is_nobodys_if_its_pid_came_again_before_a_look_and_nobody_can_keep_it() -> None:
-    """A stranger took the pid of an innocent's program at its end, and its container was ended for what he took."""
-    rows = [(2.0, {1: (9, 30)}, {1: B}, {"a", "b"}), (4.0, {1: (9, 70)}, {1: B}, {"a", "b"})]
-    nobodys = Kept(1, 30, UNKNOWN, is_left=True)
-    assert play(ALIVE, *rows, keeps=False)[1:] == [
-        Listing({}, {}, [replace(nobodys, is_ending=True)]),
-        Listing({1: 40}, {1: B}, [nobodys]),
-    ]
-    seen = [(2.0, {1: (0, 30)}, {}, {"a", "b"}), *((now + 2, *row) for now, *row in rows)]
-    assert play(ALIVE, *seen, keeps=False)[2:] == [Listing({}, {}, [KEPT]), Listing({1: 40}, {1: B}, [KEPT])]
-
-
-def test_whose_a_process_was_is_known_though_its_container_ended_first() -> None:
-    gone = (2.0, {1: (7, 30)}, {1: HOST}, set[str]())
-    assert play(ALIVE, gone, (4.0, {1: (0, 30)}, {}, set()), (6.0, {1: (0, 30)}, {}, set()))[1:] == [
-        Listing({1: 30}, {1: HOST}, []),
-        Listing({}, {}, [replace(LEFT, is_ending=True)]),
-        Listing({}, {}, [LEFT]),
-    ]
 
 
 def test_only_what_two_looks_find_counts_and_the_smaller_of_both() -> None:

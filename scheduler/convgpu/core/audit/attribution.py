@@ -10,7 +10,8 @@ allocated between two samples was leased to it before. Only what two samples in 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Final
 
 # More than any library was seen to take beyond what is charged.
@@ -21,10 +22,22 @@ _PART: Final = 8
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
-# Seconds that the driver may take to free what an ended process held (0.3 were seen for 100 GiB).
-_FREED: Final = 1.0
-# Seconds after which it is known whose child a process was.
-_TOLD: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the driver told within PID namespaces of the memory that is listed with one pid.
+
+    Attributes:
+        own: bytes of each process that has the pid or had it, by its start in clock ticks since boot. Who is missing,
+            nobody was told of.
+        others: bytes of all others together, at least.
+        disturbed: the starts of processes in whose namespace who asked was ended or stopped, each time.
+    """
+
+    own: Mapping[int, int]
+    others: int = 0
+    disturbed: AbstractSet[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,8 @@ class MemorySample:
         starts: when each living process started, in clock ticks since boot.
         asked: seconds on the monotonic clock, before that moment.
         answered: likewise, after it.
+        listed: what NVML lists with the pid of each living process, where `held` is more, for others found that.
+        told: what is known of pids which several processes had.
     """
 
     device: str
@@ -52,6 +67,8 @@ class MemorySample:
     starts: Mapping[int, int] = field(default_factory=dict)
     asked: float = math.inf
     answered: float = -math.inf
+    listed: Mapping[int, int] = field(default_factory=dict)
+    told: Mapping[int, Told] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +105,6 @@ class Kept:
     owner: Owner
     is_left: bool
     is_ending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What NVML lists of one device, with the dead told from the living.
-
-    Attributes:
-        held: bytes by the pid of each living process.
-        owners: of those.
-        kept: memory of those that have ended.
-    """
-
-    held: Mapping[int, int]
-    owners: Mapping[int, Owner]
-    kept: Sequence[Kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,157 +225,3 @@ def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]
 def is_significant(old: int, new: int) -> bool:
     """Say whether a figure changed enough to decide again: it became zero, or changed by more than noise."""
     return (new == 0 and old != 0) or abs(new - old) >= NOISE
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A process as it was when it was last seen alive.
-
-    Attributes:
-        start: in clock ticks since boot; 0: nobody saw it alive.
-        size: bytes; afterwards what is listed, but for what may be others' who had its pid since.
-        owner: whose it is.
-        ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
-        is_left: its container was seen not to run since.
-        since: seconds on the same clock at which its memory was not there yet.
-        until: likewise, at which it was there.
-        found: likewise, at which it was found first, if nobody saw it alive.
-        foreign: bytes more that came while others had its pid, and may be theirs.
-        beside: likewise, while one of another container has it.
-        by: when that one started, in clock ticks since boot; 0: there is none that has the driver open.
-    """
-
-    start: int
-    size: int
-    owner: Owner
-    ended: float = math.inf
-    is_left: bool = False
-    since: float = -math.inf
-    until: float = -math.inf
-    found: float = -math.inf
-    foreign: int = 0
-    beside: int = 0
-    by: int = 0
-
-    def kept(self, pid: int, size: int, now: float) -> Kept:
-        """Return what it still has, once it has ended."""
-        return Kept(pid, size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFacts:
-    """What is asked about the processes of one sample.
-
-    Attributes:
-        owner_of: says whose a living process is.
-        origin_of: says of an ended process whose it was that nobody saw alive, by its pid and two moments: its memory
-            was not there yet, and it was there; not known if that cannot be told.
-        lease_of: says what a process with a session may have on the device; None without one.
-        runs: says of a volume whether its container runs.
-        uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
-            listed. Who keeps the memory of a dead one might make more of it.
-        keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
-    """
-
-    owner_of: Callable[[int], Owner]
-    origin_of: Callable[[int, float, float], Owner]
-    lease_of: Callable[[int], int | None]
-    runs: Callable[[str], bool]
-    uses: Callable[[int], bool]
-    keeps: Callable[[str], bool]
-
-
-class ListedProcesses:
-    """Remembers whose the processes are that NVML lists, for as long as it lists them without a gap.
-
-    NVML lists an ended process while anybody has a copy of its descriptor of the driver. Its pid can be taken meanwhile
-    by another process, which starts later: that is nobody who held the memory.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[int, _Listed]] = {}
-        self._times: dict[str, float] = {}  # when the last sample was asked for, by device
-
-    def update(self, sample: MemorySample, facts: ProcessFacts, now: float) -> Listing:
-        """Tell the dead from the living in a sample.
-
-        Args:
-            sample: of one device; each is taken once, in their order.
-            facts: about its processes.
-            now: seconds on the monotonic clock.
-        """
-        before, last = self._known.get(sample.device), self._times.get(sample.device, -math.inf)
-        living: dict[int, int] = {}
-        owners: dict[int, Owner] = {}
-        kept: list[Kept] = []
-        fresh: dict[int, _Listed] = {}
-        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
-            known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
-            if start and (known is None or known.start == start):
-                living[pid], owners[pid] = size, facts.owner_of(pid)
-                fresh[pid] = _Listed(start, size, _merge(owners[pid], known))
-                continue
-            # What the first sample of all shows is not of just now.
-            since = now if before is not None else -math.inf
-            one = known or _Listed(0, size, Owner(is_known=False), since, since=last, until=sample.answered, found=now)
-            if start and one.ended == math.inf and not facts.keeps(one.owner.volume or ""):
-                one = replace(one, owner=Owner(is_known=False))  # nobody saw that anything was kept
-            share, uncertain, one = _divide(pid, size, start, one, facts)
-            if share:
-                living[pid], owners[pid] = share, facts.owner_of(pid)
-            one = fresh[pid] = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
-            kept.append(one.kept(pid, size - share - uncertain, now))
-            if uncertain:
-                kept.append(Kept(pid, uncertain, Owner(is_known=False), is_left=True))
-        self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
-        return Listing(living, owners, kept)
-
-
-def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts) -> tuple[int, int, _Listed]:
-    """Divide what is listed with the pid of a dead process, which another one may have now.
-
-    What came since is that one's, if it has the driver open. But who keeps the memory of the dead one can make more of
-    it, too: so a process with a session has no more of it than was leased to it, and what is tolerated. Nor is the rest
-    the dead one's for certain: a program with a session could take it past the hook, and would have the container of
-    the dead one ended for it. So it is nobody's, unless both are of one container.
-
-    Args:
-        pid: of both.
-        size: bytes listed.
-        start: of the living one; 0 without one.
-        one: the dead one.
-        facts: about them.
-
-    Returns:
-        The bytes of the living one, those which may be either's, and the dead one from now on.
-    """
-    more = max(size - one.size, 0)
-    past = min(one.foreign + (0 if start == one.by else one.beside), more)  # of who had the pid in between
-    if not start or not facts.uses(pid):
-        past = min(one.foreign + one.beside, more)
-        return 0, past, replace(one, size=size - past, foreign=past, beside=0, by=0)
-    now, lease = more - past, facts.lease_of(pid)
-    share = now if lease is None else min(now, lease + TOLERATED)
-    is_same = one.owner.volume == facts.owner_of(pid).volume
-    beside = 0 if is_same else now
-    one = replace(one, size=min(one.size, size), foreign=past, beside=beside, by=start)
-    return share, past + (0 if is_same else now - share), one
-
-
-def _follow(pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
-    """Return a dead one with what is known of it now: births are told a little later than samples."""
-    if not one.owner.is_known and now - one.found <= _TOLD:
-        one = replace(one, owner=facts.origin_of(pid, one.since, one.until), is_left=False)
-    is_left = one.is_left or one.owner.volume is None or not facts.runs(one.owner.volume)
-    return replace(one, is_left=is_left)
-
-
-def _merge(owner: Owner, known: _Listed | None) -> Owner:
-    """Return whose a process was, if it is that of nobody any more: its container may end just before it does."""
-    if known is None:
-        return owner
-    return Owner(
-        owner.volume or known.owner.volume,
-        owner.container or known.owner.container,
-        owner.has_session or known.owner.has_session,
-    )

@@ -12,15 +12,14 @@ from typing import Final
 from convgpu.core.audit.attribution import (
     Attribution,
     Kept,
-    ListedProcesses,
-    Listing,
     MemorySample,
     Owner,
-    ProcessFacts,
     attribute,
 )
+from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
+from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity, has_open
@@ -64,6 +63,7 @@ class Attributor:
         resolver: finds the containers of processes.
         control: the driver's control node.
         origins: know where processes ran that have ended; none: nobody does.
+        namespaces: know what each of several processes holds that had one pid; none: nobody does.
     """
 
     def __init__(
@@ -73,12 +73,14 @@ class Attributor:
         resolver: ContainerResolver,
         control: FileIdentity | None = None,
         origins: Origins | None = None,
+        namespaces: NamespaceQuestions | None = None,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
         self._control = control
         self._origins = origins
+        self._namespaces = namespaces
         self._listed = ListedProcesses()
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
@@ -86,11 +88,19 @@ class Attributor:
         """Return the index of processes as of now; for one audit or one refused allocation."""
         return self._resolver.index()
 
-    async def learn(self, samples: Sequence[MemorySample]) -> None:
-        """Learn of the births until now, if samples list who has ended; without that one is known an audit later."""
+    async def learn(self, samples: Sequence[MemorySample]) -> list[MemorySample]:
+        """Return samples with what the driver tells of those who had the same pid, where that is in doubt.
+
+        Learns of the births until now, if samples list who has ended; without that one is known an audit later.
+        """
         if self._origins is not None and any(sample.ended for sample in samples):
             with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
                 await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
+        if self._namespaces is None:
+            return list(samples)
+        index = self.index()
+        doubts = {one.device: self._listed.doubtful(one, self._facts(one.device, index)) for one in samples}
+        return await self._namespaces.ask(samples, doubts)
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
         """Return what these processes may have on devices now; of a thousand that are connected few use memory."""
@@ -133,8 +143,12 @@ class Attributor:
             container = index.outermost(place)
             return Owner(index.by_id.get(container or ""), container, is_known=container is not None)
 
+        leases: Leases = {}
+
         def lease_of(pid: int) -> int | None:
-            return self.leases({pid}).get((pid, device), 0) if pid in index.by_pid else None
+            nonlocal leases
+            leases = leases or self.leases(index.by_pid.keys())
+            return leases.get((pid, device), 0) if pid in index.by_pid else None
 
         def runs(name: str) -> bool:
             return self._machine.runs(name) and self._machine.account(name, device) is not None

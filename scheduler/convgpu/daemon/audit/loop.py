@@ -140,8 +140,7 @@ class Audit:
         """Return samples of devices, and what processes could have on them meanwhile."""
         before = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         rows = [row.uuid for row in self._capacities.rows if row.uuid in devices]
-        samples = await self._sampler.take(rows, self._attributor.index)
-        await self._attributor.learn(samples)
+        samples = await self._attributor.learn(await self._sampler.take(rows, self._attributor.index))
         self._pids |= {sample.device: (sample.held or {}).keys() for sample in samples}
         now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         return samples, now | {key: max(size, now.get(key, 0)) for key, size in before.items()}

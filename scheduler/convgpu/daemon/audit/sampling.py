@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import replace
 from heapq import nlargest
 from typing import Final
 
@@ -182,4 +183,5 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
     starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
     living = {pid: size for pid, size in held.items() if pid in starts}
     ended = {pid: size for pid, size in held.items() if pid not in starts}
-    return MemorySample(uuid, total, used, living, ended=ended, starts=starts, asked=begun, answered=answered)
+    sample = MemorySample(uuid, total, used, living, ended=ended, starts=starts, listed=living)
+    return replace(sample, asked=begun, answered=answered)

@@ -1,5 +1,7 @@
 """Asks NVIDIA's kernel driver what NVML does not tell: memory of others that a process has imported.
 
+It tells, too, what NVML does, without the 20 ms that NVML takes to begin: within a container 0.3 ms are enough then.
+
 A process that imported memory (`cuMemImportFromShareableHandle`) uses it also after its owner's end; while anybody else
 keeps it too, NVML lists it for nobody. The driver counts it for each process, in the answer from which NVML takes its
 own figures (`NV2080_CTRL_GPU_PID_INFO`, open-gpu-kernel-modules, src/common/sdk/nvidia/inc/ctrl/ctrl2080/
@@ -10,7 +12,7 @@ size, and then nothing is known.
 import ctypes
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -102,7 +104,23 @@ class KernelDriver:
             OSError: the driver does not say.
             KeyError: it does not know the device.
         """
-        found: dict[int, int] = {}
+        return {row.pid: row.imported for row in self._usages(uuid, pids) if row.imported}
+
+    def held(self, uuid: str, pids: Iterable[int]) -> dict[int, int]:
+        """Return what each process holds of a device's memory, as NVML lists it, by the pid that it has for who asks.
+
+        Raises:
+            OSError: the driver does not say.
+            KeyError: it does not know the device.
+        """
+        return {row.pid: row.private + row.owned for row in self._usages(uuid, pids) if row.private + row.owned}
+
+    @property
+    def devices(self) -> Iterable[str]:
+        """The devices that it tells of."""
+        return self._subdevices.keys()
+
+    def _usages(self, uuid: str, pids: Iterable[int]) -> Iterator[_Usage]:
         asked = list(pids)
         for first in range(0, len(asked), _MOST_PIDS):
             part = asked[first : first + _MOST_PIDS]
@@ -110,10 +128,7 @@ class KernelDriver:
             for row, pid in enumerate(part):
                 info.rows[row].pid = pid
             self._control(self._subdevices[uuid], _PID_INFO, info)
-            for row in info.rows[: len(part)]:
-                if row.result == 0 and row.imported:
-                    found[row.pid] = row.imported
-        return found
+            yield from (row for row in info.rows[: len(part)] if row.result == 0)
 
     def close(self) -> None:
         """Close the client; the driver frees what it made."""

@@ -4,7 +4,7 @@ import ctypes
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol
 import pynvml
 
 from convgpu.daemon.gpu.kernel_driver import KernelDriver
+from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion, ask_namespaces
+from convgpu.daemon.gpu.process_lists import listed_on, or_none
 from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,9 @@ _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu/nvidia/current",
     "usr/lib/wsl/lib",
 )
+
+# The driver that compares IDs in the PID namespace of who asks.
+_TOLD_BY_NAMESPACE: Final = 565
 
 _HMM: Final = (
     "device %s: kernels reach memory of malloc (HMM); what of it lies on the card is nobody's: "
@@ -86,6 +91,13 @@ class Devices(Protocol):
         """
         ...
 
+    def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+        """Return what processes hold, asked for within their PID namespaces: dead ones too, whoever has their pids now.
+
+        Raises UnnamedError if the driver does not tell them apart.
+        """
+        ...
+
     def telemetry(self, uuid: str) -> Telemetry:
         """Return what a device does; what it does not report is None."""
         ...
@@ -134,6 +146,7 @@ class NvmlDevices:
             raise DeviceError(
                 f"no NVIDIA driver: {error}; install it, or try ConvGPU without a card: CONVGPU_DEVICES=simulated:16GiB"
             ) from error
+        self._library = str(library or "libnvidia-ml.so.1")
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
         self._kernel: KernelDriver | OSError | None = None
@@ -161,7 +174,7 @@ class NvmlDevices:
             except DeviceError as error:
                 found.append(Device(uuid, index, name, 0, 0, str(error)))
                 continue
-            if _or_none(pynvml.nvmlDeviceGetAddressingMode, handle) == pynvml.NVML_DEVICE_ADDRESSING_MODE_HMM:
+            if or_none(pynvml.nvmlDeviceGetAddressingMode, handle) == pynvml.NVML_DEVICE_ADDRESSING_MODE_HMM:
                 log.warning(_HMM, uuid)
             found.append(Device(uuid, index, name, int(memory.total), int(memory.free)))
         return found
@@ -181,21 +194,26 @@ class NvmlDevices:
         return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """See Devices. One unknown figure makes all unusable: a process left out would seem to hold nothing.
-
-        Who only draws (OpenGL) is in a list of its own; who does both is in both, with the same figure (an H100).
-        """
+        """See Devices."""
         try:
-            rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+            held = listed_on(self._handles[uuid])
         except pynvml.NVMLError_NotSupported as error:
             raise UnnamedError(f"processes of {uuid}: {error}") from error
         except pynvml.NVMLError as error:
             raise DeviceError(f"processes of {uuid}: {error}") from error
-        if any(row.usedGpuMemory is None for row in rows):
+        if held is None:
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
-        drawing = _or_none(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self._handles[uuid]) or ()
-        held = {row.pid: int(row.usedGpuMemory) for row in drawing if row.usedGpuMemory is not None}
-        return held | {row.pid: int(row.usedGpuMemory) for row in rows}
+        return held
+
+    def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+        """See Devices. Drivers before 565 compare the ID within the namespace with that on the host."""
+        version = or_none(pynvml.nvmlSystemGetDriverVersion) or ""
+        if (major := re.match(r"\d+", version)) and int(major[0]) < _TOLD_BY_NAMESPACE:
+            raise UnnamedError(f"driver {version} lists no processes by PID namespace: {_TOLD_BY_NAMESPACE} does")
+        try:
+            return ask_namespaces(self._library, questions)
+        except OSError as error:
+            raise DeviceError(f"NVML does not tell what it lists within PID namespaces: {error}") from error
 
     def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
         """See Devices. NVML does not tell it, so the kernel's driver is asked."""
@@ -210,7 +228,7 @@ class NvmlDevices:
                 raise UnnamedError(f"imported memory of {uuid}: {error}") from error
 
     def _open_kernel_driver(self) -> KernelDriver | OSError:
-        minors = (_or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in self._handles.values())
+        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in self._handles.values())
         try:
             return KernelDriver(minor for minor in minors if minor is not None)
         except OSError as error:
@@ -220,12 +238,12 @@ class NvmlDevices:
     def telemetry(self, uuid: str) -> Telemetry:
         """See Devices. Cards and virtual GPUs differ in what they report, so each figure is asked for by itself."""
         handle = self._handles[uuid]
-        utilization = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        power = _or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
-        limit = _or_none(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        utilization = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power = or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
+        limit = or_none(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
         return Telemetry(
             utilization=None if utilization is None else int(utilization.gpu),
-            temperature=_or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            temperature=or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
             power=None if power is None else power / 1000,  # NVML: milliwatts
             power_limit=None if limit is None else limit / 1000,
         )
@@ -239,11 +257,3 @@ class NvmlDevices:
         if current:
             remedy = f"nvidia-smi -i {self._indices[uuid]} -mig 0"
             raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: {remedy}")
-
-
-def _or_none(query: Callable[..., Any], *arguments: object) -> Any:
-    """Return NVML's answer, None if there is none."""
-    try:
-        return query(*arguments)
-    except pynvml.NVMLError:
-        return None

@@ -27,7 +27,8 @@ class OpenedHost:
 
     Attributes:
         lock: of the directory.
-        executor: asks NVML from now on.
+        nvml: answers about devices.
+        executor: asks it from now on.
         store: the database.
         folders: of containers.
         devices: that are present.
@@ -40,6 +41,7 @@ class OpenedHost:
     """
 
     lock: DirectoryLock
+    nvml: Devices
     executor: NvmlExecutor
     store: Store
     folders: Folders
@@ -96,6 +98,7 @@ def _open_locked(settings: Settings, lock: DirectoryLock) -> OpenedHost:
     store.devices.set_all({device.uuid: device.name for device in present}, memory)
     return OpenedHost(
         lock=lock,
+        nvml=devices,
         executor=NvmlExecutor(devices),
         store=store,
         folders=Folders(settings.directory, settings.libraries / LIBRARY_FILE, driver),

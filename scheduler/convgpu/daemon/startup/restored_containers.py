@@ -16,6 +16,7 @@ from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.learning import LimitLearner
 from convgpu.daemon.audit.loop import Audit
+from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
@@ -59,6 +60,7 @@ class RestoredContainers:
     pauses: PauseText
     sampler: UsageSampler
     origins: Origins
+    namespaces: NamespaceQuestions
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -68,6 +70,7 @@ class RestoredContainers:
         self.audit.close()
         self.sampler.close()
         self.origins.close()
+        self.namespaces.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
@@ -87,7 +90,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
-    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control, origins)
+    namespaces = NamespaceQuestions(host.nvml)
+    attributor = Attributor(running.machine, running.sessions, resolver, host.control, origins, namespaces)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
@@ -102,8 +106,9 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     usage = _start_sampler(running, containers, report)
     if settings.audit:
         origins.start()
+    asked = origins, namespaces
     return RestoredContainers(
-        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, origins
+        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, *asked
     )
 
 

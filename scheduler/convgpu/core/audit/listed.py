@@ -1,0 +1,300 @@
+"""Whose the processes are that NVML lists: the living are told from the dead, whose ID others may have by now; pure."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from convgpu.core.audit.attribution import NOISE, TOLERATED, Kept, MemorySample, Owner, Told
+
+# Seconds that the driver may take to free what an ended process held (0.3 were seen for 100 GiB).
+_FREED: Final = 1.0
+# Seconds after which it is known whose child a process was.
+_TOLD: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What NVML lists of one device, with the dead told from the living.
+
+    Attributes:
+        held: bytes by the pid of each living process.
+        owners: of those.
+        kept: memory of those that have ended.
+    """
+
+    held: dict[int, int]
+    owners: dict[int, Owner]
+    kept: list[Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A process that has the pid of a dead one, or had it; it may have ended, too.
+
+    Attributes:
+        start: in clock ticks since boot.
+        owner: whose it is.
+        size: bytes that came while it had the pid, or what it has if that was told.
+    """
+
+    start: int
+    owner: Owner
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A process as it was when it was last seen alive.
+
+    Attributes:
+        start: in clock ticks since boot; 0: nobody saw it alive.
+        size: bytes; afterwards what is listed, but for what may be others' who had its pid since.
+        owner: whose it is.
+        ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
+        is_left: its container was seen not to run since.
+        since: seconds on the same clock at which its memory was not there yet.
+        until: likewise, at which it was there.
+        found: likewise, at which it was found first, if nobody saw it alive.
+        claims: who had its pid since, in their order, and what of the rest may be theirs.
+    """
+
+    start: int
+    size: int
+    owner: Owner
+    ended: float = math.inf
+    is_left: bool = False
+    since: float = -math.inf
+    until: float = -math.inf
+    found: float = -math.inf
+    claims: tuple[_Claim, ...] = ()
+
+    def kept(self, pid: int, size: int, now: float) -> Kept:
+        """Return what it still has, once it has ended."""
+        return Kept(pid, size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What is asked about the processes of one sample.
+
+    Attributes:
+        owner_of: says whose a living process is.
+        origin_of: says of an ended process whose it was that nobody saw alive, by its pid and two moments: its memory
+            was not there yet, and it was there; not known if that cannot be told.
+        lease_of: says what a process with a session may have on the device; None without one.
+        runs: says of a volume whether its container runs.
+        uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
+            listed. Who keeps the memory of a dead one might make more of it.
+        keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
+    """
+
+    owner_of: Callable[[int], Owner]
+    origin_of: Callable[[int, float, float], Owner]
+    lease_of: Callable[[int], int | None]
+    runs: Callable[[str], bool]
+    uses: Callable[[int], bool]
+    keeps: Callable[[str], bool]
+
+
+class ListedProcesses:
+    """Remembers whose the processes are that NVML lists, for as long as it lists them without a gap.
+
+    NVML lists an ended process while anybody has a copy of its descriptor of the driver. Its pid can be taken meanwhile
+    by another process, which starts later: that is nobody who held the memory.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[int, _Listed]] = {}
+        self._times: dict[str, float] = {}  # when the last sample was asked for, by device
+
+    def update(self, sample: MemorySample, facts: ProcessFacts, now: float) -> Listing:
+        """Tell the dead from the living in a sample.
+
+        Args:
+            sample: of one device; each is taken once, in their order.
+            facts: about its processes.
+            now: seconds on the monotonic clock.
+        """
+        before, last = self._known.get(sample.device), self._times.get(sample.device, -math.inf)
+        found, fresh = Listing({}, {}, []), dict[int, _Listed]()
+        # What the first sample of all shows is not of just now.
+        since = now if before is not None else -math.inf
+        new = _Listed(0, 0, Owner(is_known=False), since, since=last, until=sample.answered, found=now)
+        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
+            known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
+            if start and (known is None or known.start == start) and not _has_others(sample, pid, start):
+                owner = facts.owner_of(pid)
+                fresh[pid] = _Listed(start, size, _merge(owner, known))
+                found.held[pid], found.owners[pid] = size, owner
+                continue
+            # Who lives may have one behind it that nobody saw.
+            one = known if known is not None and (not start or known.start != start) else new
+            if start and one.ended == math.inf and not facts.keeps(one.owner.volume or ""):
+                one = replace(one, owner=Owner(is_known=False))  # nobody saw that anything was kept
+            one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
+            fresh[pid] = _add(found, sample, pid, one, facts, now)
+        self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
+        return found
+
+    def claims(self) -> set[tuple[int, int]]:
+        """Return the pid and the start of each process that has a dead one's pid, or had it."""
+        every = (row for rows in self._known.values() for row in rows.items())
+        return {(pid, claim.start) for pid, one in every for claim in one.claims}
+
+    def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, list[int]]:
+        """Return the pids with which memory of several processes may be listed, and the starts of those to ask about.
+
+        A process that holds more than it may have is asked about before anybody is charged with that, and so is one
+        that has not the driver open: a dead one that nobody saw may have left it.
+        """
+        known, found = self._known.get(sample.device, {}), {}
+        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
+            one, start = known.get(pid), sample.starts.get(pid, 0)
+            starts = [claim.start for claim in one.claims] if one is not None else []
+            if start and start not in starts and _is_doubtful(pid, start, sample.listed.get(pid, size), one, facts):
+                starts.append(start)
+            if starts:
+                found[pid] = starts
+        return found
+
+
+def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
+    """Add what is listed with the pid of a dead process, and return that from now on."""
+    start = sample.starts.get(pid, 0)
+    held = (sample.held or {})[pid] if start else sample.ended[pid]
+    size = sample.listed.get(pid, held)
+    division = _divide(pid, size, start, one, facts, sample.told.get(pid, Told({})))
+    # What is not listed is of who lives: it was found in its address space.
+    if living := division.shares.get(start, 0) + held - size:
+        found.held[pid], found.owners[pid] = living, facts.owner_of(pid)
+    if division.dead or not division.claims:
+        found.kept.append(one.kept(pid, division.dead, now))
+    for claim in division.claims:
+        if claim.start != start and (share := division.shares.get(claim.start)):
+            found.kept.append(Kept(pid, share, claim.owner, is_left=_is_left(claim.owner, facts)))
+    if division.nobodys:
+        found.kept.append(Kept(pid, division.nobodys, Owner(is_known=False), is_left=True))
+    return replace(one, size=division.dead, claims=division.claims)
+
+
+def _is_doubtful(pid: int, start: int, size: int, one: _Listed | None, facts: ProcessFacts) -> bool:
+    if one is not None and one.start != start:
+        return one.owner.volume is None or one.owner.volume != facts.owner_of(pid).volume
+    if (lease := facts.lease_of(pid)) is not None:
+        return size > lease + TOLERATED
+    owner = facts.owner_of(pid)
+    return (owner.volume, owner.container) != (None, None) and not facts.uses(pid)
+
+
+def _has_others(sample: MemorySample, pid: int, start: int) -> bool:
+    """Say whether not all that is listed with the pid of a living process is its own."""
+    told = sample.told.get(pid)
+    return told is not None and start in told.own and told.others > NOISE
+
+
+@dataclass(frozen=True, slots=True)
+class _Division:
+    """What is listed with one pid, by whom it is of, in bytes.
+
+    Attributes:
+        dead: of the dead one.
+        nobodys: what may be several ones'.
+        claims: who else has the pid or had it, with what may be theirs.
+        shares: what those have, by their starts.
+    """
+
+    dead: int
+    nobodys: int
+    claims: tuple[_Claim, ...]
+    shares: Mapping[int, int]
+
+
+def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> _Division:
+    """Divide what is listed with the pid of a dead process, which others had since or have.
+
+    What is told is certain, and what nobody was told of is the dead one's, if all others were asked.
+
+    Args:
+        pid: of all of them.
+        size: bytes listed.
+        start: of the living one; 0 without one.
+        one: the dead one.
+        facts: about them.
+        told: what is known of them.
+    """
+    claims = one.claims
+    if start and all(claim.start != start for claim in claims):
+        claims = (*claims, _Claim(start, facts.owner_of(pid)))
+    untold = tuple(claim for claim in claims if claim.start not in told.own)
+    # Who was asked later than the driver may have taken more since, and the dead one has no less for that.
+    dead = 0 if untold else min(told.others, size) if claims else size
+    shares, rest = dict[int, int](), size - dead
+    for claim in claims:
+        if claim.start in told.own:
+            shares[claim.start] = min(told.own[claim.start], rest)
+            rest -= shares[claim.start]
+    sure = [replace(each, size=shares[each.start]) for each in claims if each.start in shares]
+    sure = [each for each in sure if each.size or each.start == start]
+    if not untold:
+        return _Division(dead, rest, tuple(sure), shares)
+    is_sure = start in shares
+    one = replace(one, claims=untold)
+    guess = _guess(pid, rest, 0 if is_sure else start, one, facts, is_disturbed=start in told.disturbed)
+    return replace(guess, claims=(*sure, *guess.claims), shares={**shares, **guess.shares})
+
+
+def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, *, is_disturbed: bool) -> _Division:
+    """Divide, where nobody was told of who had the pid since (drivers before 565; see `_divide`).
+
+    What came since is of who has it now, if that one has the driver open. But who keeps the memory of the dead one can
+    make more of it, too: so a process with a session has no more of it than was leased to it, and what is tolerated.
+    Nor is the rest the dead one's for certain: a program with a session could take it past the hook, and would have the
+    container of the dead one ended for it. So it is nobody's, unless both are of one container, or those of the living
+    one's ended who asked.
+    """
+    base = min(one.size, size)
+    more = size - base
+    if not start or not facts.uses(pid):
+        claims = _shrink(one.claims, more)
+        past = sum(claim.size for claim in claims)
+        return _Division(size - past, past, claims, {})
+    *gone, living = one.claims
+    claims = _shrink(gone, more)
+    past = sum(claim.size for claim in claims)
+    now, lease = more - past, facts.lease_of(pid)
+    share = now if lease is None or is_disturbed else min(now, lease + TOLERATED)
+    if one.owner.volume == facts.owner_of(pid).volume:
+        return _Division(size - past - share, past, (*claims, replace(living, size=0)), {start: share})
+    return _Division(base, past + now - share, (*claims, replace(living, size=now)), {start: share})
+
+
+def _shrink(claims: Sequence[_Claim], most: int) -> tuple[_Claim, ...]:
+    """Return claims that together are of no more than that, the first ones first."""
+    shrunk = []
+    for claim in claims:
+        shrunk.append(replace(claim, size=min(claim.size, most)))
+        most -= shrunk[-1].size
+    return tuple(shrunk)
+
+
+def _follow(pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
+    """Return a dead one with what is known of it now: births are told a little later than samples."""
+    if not one.owner.is_known and now - one.found <= _TOLD:
+        one = replace(one, owner=facts.origin_of(pid, one.since, one.until), is_left=False)
+    return replace(one, is_left=one.is_left or _is_left(one.owner, facts))
+
+
+def _is_left(owner: Owner, facts: ProcessFacts) -> bool:
+    return owner.volume is None or not facts.runs(owner.volume)
+
+
+def _merge(owner: Owner, known: _Listed | None) -> Owner:
+    """Return whose a process was, if it is that of nobody any more: its container may end just before it does."""
+    if known is None:
+        return owner
+    return Owner(
+        owner.volume or known.owner.volume,
+        owner.container or known.owner.container,
+        owner.has_session or known.owner.has_session,
+    )

@@ -1,0 +1,290 @@
+"""Whose the processes are that NVML lists: the living, the dead, and others that have a dead one's pid."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from convgpu.core.audit.attribution import NOISE, TOLERATED, Kept, MemorySample, Owner, Told
+from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
+
+A = Owner("a", "id-a", has_session=True)
+B = Owner("b", "id-b")
+HOST = Owner()
+UNKNOWN = Owner(is_known=False)
+KEPT = Kept(1, 30, A, is_left=False)
+LEFT = Kept(1, 30, A, is_left=True)
+
+
+def play(
+    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
+    told: Mapping[float, Mapping[int, Told]] | None = None,
+    uses: bool = True,
+    lease: int | None = None,
+    keeps: bool = True,
+    origin_of: Callable[[int, float, float], Owner] = lambda _pid, _since, _until: UNKNOWN,
+) -> list[Listing]:
+    """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
+
+    `uses`: whoever gets a dead process's pid has the driver open. `lease`: of those, None without a session.
+    `told`: by time, what the driver tells of pids.
+    `keeps`: others of a dead one's container have it open. `origin_of`: whose a process was that nobody saw alive.
+    """
+    processes = ListedProcesses()
+    found = []
+    for now, rows, owners, running in samples:
+        held = {pid: size for pid, (start, size) in rows.items() if start}
+        ended = {pid: size for pid, (start, size) in rows.items() if not start}
+        starts = {pid: start for pid, (start, _) in rows.items() if start}
+        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
+        sample = replace(sample, told=(told or {}).get(now, {}))
+        asked = running.__contains__, lambda _: uses, lambda _: keeps
+        facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
+        found.append(processes.update(sample, facts, now))
+    return found
+
+
+ALIVE = (0.0, {1: (7, 30)}, {1: A}, {"a"})
+ENDING = replace(KEPT, is_ending=True)
+
+
+def test_whose_a_dead_process_was_is_known_as_long_as_it_is_listed() -> None:
+    dead, back = {1: (0, 30)}, {1: (9, 5)}
+    assert play(
+        ALIVE,
+        (2.0, dead, {}, {"a"}),  # the driver may be about to free it
+        (4.0, dead, {}, {"a"}),
+        (6.0, dead, {}, set()),
+        (8.0, dead, {}, {"a"}),  # it started again, without that memory
+        (10.0, {}, {}, {"a"}),
+        (12.0, back, {1: B}, {"a", "b"}),
+    ) == [
+        Listing({1: 30}, {1: A}, []),
+        Listing({}, {}, [ENDING]),
+        Listing({}, {}, [KEPT]),
+        Listing({}, {}, [LEFT]),
+        Listing({}, {}, [LEFT]),
+        Listing({}, {}, []),
+        Listing({1: 5}, {1: B}, []),
+    ]
+
+
+def test_who_gets_the_pid_of_a_dead_process_did_not_hold_its_memory() -> None:
+    """It may use the device itself: then it holds what is listed beyond that."""
+    assert play(
+        ALIVE,
+        (2.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
+        (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
+        (6.0, {1: (9, 42)}, {1: B}, {"a", "b"}),
+        (8.0, {1: (0, 30)}, {}, {"a", "b"}),
+    ) == [
+        Listing({1: 30}, {1: A}, []),
+        Listing({}, {}, [ENDING]),
+        Listing({}, {}, [KEPT]),
+        Listing({1: 12}, {1: B}, [KEPT]),
+        Listing({}, {}, [KEPT]),
+    ]
+
+
+def test_memory_of_a_dead_process_that_grows_is_nobodys_who_has_not_the_driver_open() -> None:
+    """It was taken since the last sample, or by who keeps it; with its pid no other process is blamed for that."""
+    more = replace(KEPT, size=42)
+    assert play(ALIVE, (4.0, {1: (0, 42)}, {}, {"a"}), (6.0, {1: (0, 42)}, {}, {"a"}))[2] == Listing({}, {}, [more])
+    innocent = (6.0, {1: (9, 42)}, {1: B}, {"a", "b"})
+    assert play(ALIVE, (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}), innocent, uses=False)[2] == Listing({}, {}, [more])
+
+
+def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
+    """A new scheduler takes what it finds as there for long; later it may be about to be freed."""
+    unknown = [Kept(pid, 30, UNKNOWN, is_left=True) for pid in (1, 2)]
+    first, both = {1: (0, 30)}, {1: (0, 30), 2: (0, 30)}
+    assert play((0.0, first, {}, set()), (2.0, both, {}, set()), (4.0, both, {}, set())) == [
+        Listing({}, {}, unknown[:1]),
+        Listing({}, {}, [unknown[0], replace(unknown[1], is_ending=True)]),
+        Listing({}, {}, unknown),
+    ]
+
+
+def test_whose_a_process_was_that_nobody_saw_alive_is_asked_for_five_seconds() -> None:
+    """Births are told later than samples; the memory was not there in the sample before."""
+    asked: list[tuple[int, float, float]] = []
+
+    def origin_of(pid: int, since: float, until: float) -> Owner:
+        asked.append((pid, since, until))
+        return UNKNOWN if len(asked) < 3 else A
+
+    dead = {1: (0, 30)}
+    samples = [(now, dead, {}, {"a"}) for now in (4.0, 6.0, 8.0, 10.0)]
+    first: tuple[float, dict[int, tuple[int, int]], dict[int, Owner], set[str]] = (2.0, {}, {}, {"a"})
+    found = play(first, *samples, origin_of=origin_of)
+    unknown = Kept(1, 30, UNKNOWN, is_left=True)
+    kept = [replace(unknown, is_ending=True), unknown, KEPT, KEPT]
+    assert found == [Listing({}, {}, []), *(Listing({}, {}, [one]) for one in kept)]
+    assert asked == [(1, 2.0, 3.5)] * 3
+    asked.clear()
+    late = [(now, dead, {}, {"a"}) for now in (4.0, 9.0, 9.1)]
+    assert [listing.kept[0].owner for listing in play(first, *late, origin_of=origin_of)[1:]] == [UNKNOWN] * 3
+    assert asked == [(1, 2.0, 3.5)] * 2
+
+
+@pytest.mark.parametrize("owner", [A, B])
+def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own(owner: Owner) -> None:
+    """Who keeps the memory of the dead one that had its pid makes more of it; or the program takes it past the hook.
+
+    Nobody can tell; the container of both is certain.
+    """
+    lease, names = 20, {"a", "b"}
+    more = 30 + lease + TOLERATED + 7
+    rows = [(4.0, {1: (9, 30 + 12)}, {1: owner}, names), (6.0, {1: (9, more)}, {1: owner}, names)]
+    share, rest = {1: lease + TOLERATED}, Kept(1, 7, UNKNOWN, is_left=True)
+    kept = [replace(KEPT, size=37)] if owner == A else [KEPT, rest]
+    assert play(ALIVE, *rows, lease=lease)[1:] == [
+        Listing({1: 12}, {1: owner}, [ENDING]),
+        Listing(share, {1: owner}, kept),
+    ]
+
+
+def test_what_came_with_another_that_had_the_pid_is_never_the_dead_ones() -> None:
+    """Also when that one has ended, and what it has is kept; what comes with nobody there is the first one's."""
+    names = {"a", "b", "c"}
+    other = Owner("c", "id-c", has_session=True)
+
+    def rest(size: int) -> Kept:
+        return Kept(1, size, UNKNOWN, is_left=True)
+
+    assert play(
+        ALIVE,
+        (2.0, {1: (9, 80)}, {1: B}, names),
+        (4.0, {1: (0, 80)}, {}, names),
+        (6.0, {1: (0, 85)}, {}, names),
+        (8.0, {1: (11, 95)}, {1: other}, names),
+        (10.0, {1: (0, 45)}, {}, names),
+        (12.0, {1: (0, 20)}, {}, names),
+    )[1:] == [
+        Listing({1: 50}, {1: B}, [ENDING]),
+        Listing({}, {}, [KEPT, rest(50)]),
+        Listing({}, {}, [replace(KEPT, size=35), rest(50)]),
+        Listing({1: 10}, {1: other}, [replace(KEPT, size=35), rest(50)]),
+        Listing({}, {}, [replace(KEPT, size=35), rest(10)]),
+        Listing({}, {}, [replace(KEPT, size=20)]),
+    ]
+
+
+def test_memory_of_a_dead_process_is_nobodys_if_its_pid_came_again_before_a_look_and_nobody_can_keep_it() -> None:
+    """A stranger took the pid of an innocent's program at its end, and its container was ended for what he took."""
+    rows = [(2.0, {1: (9, 30)}, {1: B}, {"a", "b"}), (4.0, {1: (9, 70)}, {1: B}, {"a", "b"})]
+    nobodys = Kept(1, 30, UNKNOWN, is_left=True)
+    assert play(ALIVE, *rows, keeps=False)[1:] == [
+        Listing({}, {}, [replace(nobodys, is_ending=True)]),
+        Listing({1: 40}, {1: B}, [nobodys]),
+    ]
+    seen = [(2.0, {1: (0, 30)}, {}, {"a", "b"}), *((now + 2, *row) for now, *row in rows)]
+    assert play(ALIVE, *seen, keeps=False)[2:] == [Listing({}, {}, [KEPT]), Listing({1: 40}, {1: B}, [KEPT])]
+
+
+def test_whose_a_process_was_is_known_though_its_container_ended_first() -> None:
+    gone = (2.0, {1: (7, 30)}, {1: HOST}, set[str]())
+    assert play(ALIVE, gone, (4.0, {1: (0, 30)}, {}, set()), (6.0, {1: (0, 30)}, {}, set()))[1:] == [
+        Listing({1: 30}, {1: HOST}, []),
+        Listing({}, {}, [replace(LEFT, is_ending=True)]),
+        Listing({}, {}, [LEFT]),
+    ]
+
+
+C = Owner("c", "id-c", has_session=True)
+NAMES = {"a", "b", "c"}
+
+
+def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
+    """More than was leased to it is its own, and what the keeper of the dead one makes more of is the dead one's."""
+    told = {
+        4.0: {1: Told({9: 50}, others=30)},
+        6.0: {1: Told({9: 50}, others=40)},
+        8.0: {1: Told({9: 50}, others=40)},
+        10.0: {1: Told({9: 50, 11: 7}, others=40)},
+        12.0: {1: Told({9: 0, 11: 7}, others=0)},
+    }
+    b, c = Kept(1, 50, B, is_left=False), {1: C}
+    assert play(
+        ALIVE,
+        (4.0, {1: (9, 80)}, {1: B}, NAMES),
+        (6.0, {1: (9, 90)}, {1: B}, NAMES),
+        (8.0, {1: (0, 90)}, {}, NAMES),
+        (10.0, {1: (11, 97)}, c, {"a", "c"}),
+        (12.0, {1: (11, 7)}, c, NAMES),
+        lease=20,
+        told=told,
+    )[1:] == [
+        Listing({1: 50}, {1: B}, [ENDING]),
+        Listing({1: 50}, {1: B}, [replace(KEPT, size=40)]),
+        Listing({}, {}, [replace(KEPT, size=40), b]),
+        Listing({1: 7}, c, [replace(KEPT, size=40), replace(b, is_left=True)]),
+        Listing({1: 7}, c, []),
+    ]
+
+
+def test_what_was_there_only_before_who_asked_is_nobodys() -> None:
+    """Either may have freed it meanwhile: it is not the dead one's, nor that of who lives."""
+    rest = Kept(1, 10, UNKNOWN, is_left=True)
+    found = play(ALIVE, (4.0, {1: (9, 80)}, {1: B}, NAMES), told={4.0: {1: Told({9: 40}, others=30)}})
+    assert found[1] == Listing({1: 40}, {1: B}, [ENDING, rest])
+
+
+def test_who_lives_is_not_charged_for_a_dead_one_that_nobody_saw() -> None:
+    size = 2 * NOISE
+    told = {2.0: {1: Told({7: 30}, others=size)}}
+    behind = Kept(1, size, C, is_left=False)
+    rows = {1: (7, 30 + size)}
+    found = play(ALIVE, (2.0, rows, {1: A}, NAMES), told=told, origin_of=lambda *_: C)
+    assert found[1] == Listing({1: 30}, {1: A}, [replace(behind, is_ending=True)])
+    assert play((2.0, rows, {1: A}, NAMES), told={2.0: {1: Told({7: 0}, others=30 + size)}}) == [
+        Listing({}, {}, [Kept(1, 30 + size, UNKNOWN, is_left=True)])
+    ]
+    # A little can be what was freed just now.
+    told = {2.0: {1: Told({7: 30}, others=NOISE)}}
+    assert play((2.0, rows, {1: A}, NAMES), told=told) == [Listing({1: 30 + size}, {1: A}, [])]
+
+
+def test_all_that_came_is_of_whose_container_ends_whoever_asks() -> None:
+    rows = (4.0, {1: (9, 30 + TOLERATED + 99)}, {1: B}, NAMES)
+    told = {4.0: {1: Told({}, others=30 + TOLERATED + 99, disturbed={9})}}
+    rest = Kept(1, 79, UNKNOWN, is_left=True)
+    assert play(ALIVE, rows, lease=20)[1] == Listing({1: TOLERATED + 20}, {1: B}, [ENDING, rest])
+    assert play(ALIVE, rows, lease=20, told=told)[1] == Listing({1: TOLERATED + 99}, {1: B}, [ENDING])
+
+
+def test_managed_memory_is_of_who_lives() -> None:
+    """It is not listed, and was found in that one's address space."""
+    sample = MemorySample("gpu", 100, 90, {1: 60}, starts={1: 9}, listed={1: 35}, told={1: Told({9: 5}, others=30)})
+    processes, facts = ListedProcesses(), _facts(1, lease=20, owner=B)
+    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, listed={1: 30}), _facts(1, owner=A), 0.0)
+    assert processes.update(sample, facts, 4.0) == Listing({1: 30}, {1: B}, [ENDING])
+
+
+def _facts(pid: int, *, owner: Owner, lease: int | None = None, uses: bool = True) -> ProcessFacts:
+    def origin_of(_pid: int, _since: float, _until: float) -> Owner:
+        return UNKNOWN
+
+    yes = lambda _: True  # noqa: E731 - says all of it
+    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, lambda _: uses, yes)
+
+
+def test_who_is_asked_about() -> None:
+    processes = ListedProcesses()
+
+    def doubts(size: int, start: int, owner: Owner, *, uses: bool = True, lease: int | None = None) -> object:
+        sample = MemorySample("gpu", 100, 50, {1: size}, starts={1: start}, listed={1: size})
+        return processes.doubtful(sample, _facts(1, owner=owner, uses=uses, lease=lease))
+
+    # Who has more than it may have, and who has memory without having the driver open.
+    assert doubts(TOLERATED + 20, 7, A, lease=20) == {}
+    assert doubts(TOLERATED + 21, 7, A, lease=20) == {1: [7]}
+    assert (doubts(30, 7, B), doubts(30, 7, B, uses=False), doubts(30, 7, HOST, uses=False)) == ({}, {1: [7]}, {})
+    # Who has the pid of a dead one of another container, and who had it.
+    first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7})
+    processes.update(first, _facts(1, owner=A), 0.0)
+    assert (doubts(30, 7, A, lease=30), doubts(30, 9, A, lease=30), doubts(30, 9, B)) == ({}, {}, {1: [9]})
+    processes.update(replace(first, starts={1: 9}), _facts(1, owner=B), 2.0)
+    assert doubts(30, 11, C, lease=30) == {1: [9, 11]}
+    ended = MemorySample("gpu", 100, 50, {}, ended={1: 30})
+    assert processes.doubtful(ended, _facts(1, owner=B)) == {1: [9]}
