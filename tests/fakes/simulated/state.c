@@ -270,8 +270,8 @@ uint64_t state_free(struct simulated_state *state, unsigned device) {
 }
 
 /* The pid of the slot's process here, also if it has died and its memory is kept; 0 if it is not seen from
- * here. A driver keeps the process itself, which has its pid in each namespace also when it is dead; this keeps the
- * one in a namespace from which it was asked for while it lived. Mutex held. */
+ * here. A driver keeps the process itself, which has its pid in each namespace also when it is dead; this
+ * keeps the one in a namespace from which it was asked for while it lived. Mutex held. */
 static pid_t known_pid(struct simulated_state *state, uint32_t k) {
     struct shared_slot *slot = &state->shared->slot[k];
     uint64_t asker = process_identity().pid_namespace;

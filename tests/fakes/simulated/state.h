@@ -40,16 +40,16 @@ enum slot_phase {
 
 struct shared_slot {
     uint32_t phase;
-    uint32_t pid;           /* as the holder sees itself; with the next two its identity for itself */
-    uint64_t start_time;    /* clock ticks since boot */
-    uint64_t pid_namespace; /* inode number */
+    uint32_t pid;             /* as the holder sees itself; with the next two its identity for itself */
+    uint64_t start_time;      /* clock ticks since boot */
+    uint64_t pid_namespace;   /* inode number */
     uint64_t outer_namespace; /* likewise, of one from which its memory was listed last */
     uint32_t outer_pid;       /* that it has there; 0: none is known */
     uint64_t used[SIMULATED_DEVICES_MAX];       /* bytes, contexts included */
     uint64_t settled_at[SIMULATED_DEVICES_MAX]; /* CLOCK_MONOTONIC ns, while settling */
     uint64_t unlisted[SIMULATED_DEVICES_MAX];   /* bytes of `used` that NVML does not list for the process */
     uint64_t saved[SIMULATED_DEVICES_MAX];      /* bytes that a checkpoint took off the device */
-    _Atomic uint32_t checkpoint; /* CU_PROCESS_STATE_*: whether its calls wait */
+    _Atomic uint32_t checkpoint;                /* CU_PROCESS_STATE_*: whether its calls wait */
     _Atomic uint64_t busy_until; /* CLOCK_MONOTONIC ns: when what it submitted is done, as far as known */
 };
 

@@ -51,7 +51,8 @@ class _Known:
 
     def is_still(self, size: int, starts: Sequence[int]) -> bool:
         """Say whether nobody has to be asked again: all was of those asked about, and there is as much of it."""
-        return (size, starts) == (self.size, self.starts) and not self.told.others
+        is_all = not self.told.others and not self.told.disturbed
+        return is_all and (size, starts) == (self.size, self.starts)
 
 
 class NamespaceQuestions:

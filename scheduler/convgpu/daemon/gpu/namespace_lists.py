@@ -102,7 +102,8 @@ def ask_namespaces(library: str, questions: Sequence[NamespaceQuestion]) -> list
             program.kill()
             raise OSError(f"no answer within {_MOST_PATIENCE:g} s") from error
     if program.returncode:
-        raise OSError(f"status {program.returncode}: {complaint.decode(errors='replace')[-200:].strip()}")
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"status {program.returncode}: {last}")
     return msgspec.json.decode(told, type=list[NamespaceAnswer])
 
 
@@ -112,12 +113,16 @@ class _Driver:
     def __init__(self, library: str) -> None:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
         pynvml.nvmlInit()
-        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
         self._kernel: KernelDriver | None = None
+        self._process = os.getpid()
+        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
         try:
-            self._kernel = KernelDriver(minor for minor in minors if minor is not None)
+            kernel = KernelDriver(minor for minor in minors if minor is not None)
+            for uuid in kernel.devices:
+                kernel.held(uuid, [self._process])
+            self._kernel = kernel
         except OSError:
-            self._process = os.getpid()
+            pass  # NVML answers the same, and takes longer
 
     def held(self, pids: Sequence[int]) -> dict[str, dict[int, int]]:
         """Return the bytes by device and pid."""

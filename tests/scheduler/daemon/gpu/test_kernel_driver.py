@@ -22,12 +22,14 @@ class Driver:
     Attributes:
         nodes: that are open.
         imported: bytes by pid.
+        held: bytes by pid, that are shared with nobody, and that others imported.
         forbidden: GPUs that it tells nobody of.
     """
 
     def __init__(self) -> None:
         self.nodes: list[str] = []
         self.imported: dict[int, int] = {}
+        self.held: dict[int, tuple[int, int]] = {}
         self.forbidden: set[int] = set()
         self.sizes = dict(SIZES)
         self._objects = {0: 0}
@@ -70,7 +72,8 @@ class Driver:
             for row in range(words[0]):
                 at = request.parameters + 8 + 72 * row
                 pid = ctypes.c_uint32.from_address(at).value
-                ctypes.c_uint64.from_address(at + 32).value = self.imported.get(pid, 0)
+                sizes = (*self.held.get(pid, (0, 0)), self.imported.get(pid, 0))
+                (ctypes.c_uint64 * 3).from_address(at + 16)[:] = sizes
         return 0
 
 
@@ -92,6 +95,13 @@ def test_it_tells_what_processes_imported(driver: Driver) -> None:
     assert asked.imported("GPU-1", []) == {}
     assert driver.nodes == ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1"]
     asked.close()
+
+
+def test_it_tells_what_processes_hold(driver: Driver) -> None:
+    driver.held, driver.imported = {7: (3 * GIB, 2), 8: (0, 5)}, {7: GIB, 9: GIB}
+    asked = KernelDriver([0, 1])
+    assert list(asked.devices) == ["GPU-1", "GPU-2"]
+    assert asked.held("GPU-2", range(1, 300)) == {7: 3 * GIB + 2, 8: 5}
 
 
 def test_a_gpu_that_it_tells_nobody_of_is_left_out(driver: Driver) -> None:

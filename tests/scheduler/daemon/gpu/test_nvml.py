@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
+from convgpu.daemon.gpu import nvml
 from convgpu.daemon.gpu.nvml import NvmlDevices, UnnamedError, uvm_node
 
 CARD = object()
@@ -74,3 +75,16 @@ def test_where_the_driver_does_not_tell_who_imported_memory_that_is_said_once(
     assert [record.getMessage()[:47] for record in caplog.records] == [
         "the driver does not tell who has imported memor"
     ]
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("565.57.01", True), ("580.159.04", True), ("560.35.03", False)])
+def test_drivers_that_compare_ids_in_another_namespace_are_not_asked(
+    devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch, version: str, is_told: bool
+) -> None:
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: version)
+    monkeypatch.setattr(nvml, "ask_namespaces", lambda library, questions: [library, *questions])
+    if is_told:
+        assert devices.used_inside([]) == ["libnvidia-ml.so.1"]
+    else:
+        with pytest.raises(UnnamedError, match=r"driver 560.35.03 lists no processes by PID namespace: 565 does"):
+            devices.used_inside([])

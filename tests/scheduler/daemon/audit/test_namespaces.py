@@ -1,0 +1,146 @@
+"""Whom the audit asks within PID namespaces, and what it makes of the answers; in real namespaces."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from daemon import wait_until
+
+from convgpu.core.audit.attribution import MemorySample, Told
+from convgpu.daemon.audit.namespaces import NamespaceQuestions
+from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
+from convgpu.daemon.gpu.nvml import DeviceError, UnnamedError
+from convgpu.daemon.system.procfs import start_time
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+
+
+class Devices:
+    """Answers each question with what it was told to, or fails; keeps the questions."""
+
+    def __init__(self, *answers: NamespaceAnswer | Exception) -> None:
+        self.answers = list(answers)
+        self.questions: list[Sequence[NamespaceQuestion]] = []
+
+    def used_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
+        self.questions.append(questions)
+        answers = [self.answers.pop(0) for _ in questions]
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return cast("list[NamespaceAnswer]", answers)
+
+
+@contextmanager
+def first_process() -> Iterator[int]:
+    """A process that is the first one of a PID namespace."""
+    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "600"]) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(children.read_text, "it has begun")
+        try:
+            yield int(children.read_text())
+        finally:
+            process.kill()
+
+
+def doubt(pid: int, size: int) -> tuple[MemorySample, dict[str, dict[int, list[int]]]]:
+    start = start_time(pid)
+    return MemorySample("gpu", 99, 99, {pid: size}, starts={pid: start}, listed={pid: size}), {"gpu": {pid: [start]}}
+
+
+def answer(pid: int, own: int, listed: int) -> NamespaceAnswer:
+    return NamespaceAnswer({"gpu": {1: own}}, {"gpu": {pid: listed}})
+
+
+def asking(devices: Devices) -> NamespaceQuestions:
+    return NamespaceQuestions(cast("Any", devices))
+
+
+def test_what_is_told_is_asked_again_only_where_others_have_some_or_it_changed() -> None:
+    async def run() -> None:
+        with first_process() as pid:
+            answers = [answer(pid, 30, 80), answer(pid, 80, 80), answer(pid, 90, 85)]
+            devices = Devices(*answers)
+            questions = asking(devices)
+            sample, doubts = doubt(pid, 80)
+            [start] = sample.starts.values()
+            told = [(await questions.ask([sample], doubts))[0].told for _ in range(3)]
+            assert told == [{pid: Told({start: 30}, 50)}, *[{pid: Told({start: 80}, 0)}] * 2]
+            assert [[(one.inner, one.outer) for one in each] for each in devices.questions] == [[([1], [pid])]] * 2
+            grown, _ = doubt(pid, 90)
+            assert (await questions.ask([grown], doubts))[0].told == {pid: Told({start: 90}, 0)}
+            assert await questions.ask([grown], {}) == [grown]  # nobody is in doubt any more
+            assert await questions.ask([], {}) == []
+            questions.close()
+
+    asyncio.run(run())
+
+
+def test_who_has_ended_is_asked_about_as_long_as_somebody_has_its_memory() -> None:
+    async def run() -> None:
+        with first_process() as pid:
+            devices = Devices(answer(pid, 30, 80), answer(pid, 30, 80))
+            questions = asking(devices)
+            sample, doubts = doubt(pid, 80)
+            await questions.ask([sample], doubts)
+        ended = replace(sample, held={}, starts={}, listed={}, ended={pid: 80})
+        [start] = sample.starts.values()
+        assert (await questions.ask([ended], doubts))[0].told == {pid: Told({start: 30}, 50)}
+        held = devices.questions[-1][0].namespace
+        assert os.fstat(held)
+        await questions.ask([ended], {})
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(held)
+
+    asyncio.run(run())
+
+
+def test_who_is_ended_for_asking_says_so_and_who_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        with first_process() as pid:
+            trouble = NamespaceAnswer(trouble="it has ended")
+            questions = asking(Devices(NamespaceAnswer(is_disturbed=True), DeviceError("no"), trouble))
+            sample, doubts = doubt(pid, 80)
+            [start] = sample.starts.values()
+            found = [(await questions.ask([sample], doubts))[0].told for _ in range(3)]
+            assert found == [{pid: Told({}, 0, {start})}, {}, {}]
+            questions.close()
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records] == ["no"]
+
+
+def test_a_driver_that_cannot_tell_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        with first_process() as pid:
+            devices = Devices(UnnamedError("driver 560"))
+            questions = asking(devices)
+            sample, doubts = doubt(pid, 80)
+            assert [(await questions.ask([sample], doubts))[0] for _ in range(2)] == [sample] * 2
+            assert len(devices.questions) == 1
+            questions.close()
+
+    caplog.set_level("INFO")
+    asyncio.run(run())
+    text = "driver 560: what a program takes past the hook with the ID of a dead one can be nobody's"
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("namespaces")] == [text]
+
+
+def test_nobody_is_asked_in_our_own_namespace_or_about_an_earlier_process() -> None:
+    async def run() -> None:
+        devices = Devices()
+        questions = asking(devices)
+        sample, doubts = doubt(os.getpid(), 80)
+        assert await questions.ask([sample], doubts) == [sample]
+        with first_process() as pid:
+            sample, _ = doubt(pid, 80)
+            assert await questions.ask([sample], {"gpu": {pid: [1]}}) == [sample]
+        assert devices.questions == []
+
+    asyncio.run(run())

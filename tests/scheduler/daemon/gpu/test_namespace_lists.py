@@ -1,0 +1,122 @@
+"""The program that asks within PID namespaces, on the simulated driver: what it tells, and what it is there."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from daemon import CONTEXT, GIB, Daemon, running_daemon
+
+from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion, ask_namespaces
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+
+# The first process of a PID namespace: takes 3 GiB, and then does what it is told with each process that comes there.
+PROGRAM = """
+import ctypes, os, signal, sys
+cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
+assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(3 << 30)) == 0
+print("taken", flush=True)
+if not sys.argv[1]:
+    signal.pause()
+seen = set()
+while True:
+    for pid in {name for name in os.listdir("/proc") if name.isdecimal()} - {"1"} - seen:
+        try:
+            exec(sys.argv[1])
+        except OSError:
+            continue
+        seen.add(pid)
+"""
+TELL = """
+rows = dict(line.split(":\\t") for line in open(f"/proc/{pid}/status").read().splitlines() if ":\\t" in line)
+try:
+    os.listdir(f"/proc/{pid}/root/")
+    print("looked into", flush=True)
+except PermissionError:
+    print(rows["Uid"].split(), int(rows["CapPrm"], 16), int(rows["CapEff"], 16), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running_daemon(tmp_path_factory.mktemp("n") / "d", "simulated:16GiB") as daemon:
+        yield daemon
+
+
+@contextmanager
+def namespace(daemon: Daemon, then: str = "", *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A program in a PID namespace, and its pid here; without CAP_SYS_PTRACE, as in a container."""
+    drop = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]
+    command = ["unshare", *options, "--pid", "--fork", "--mount-proc", *drop, sys.executable, "-c", PROGRAM, then]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "taken\n"
+        first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        try:
+            yield process, first
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)
+
+
+def ask(daemon: Daemon, *firsts: int) -> list[NamespaceAnswer]:
+    descriptors = [os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC) for first in firsts]
+    questions = [NamespaceQuestion(one, [1, 7], [first]) for one, first in zip(descriptors, firsts, strict=True)]
+    try:
+        return ask_namespaces(str(daemon.directory / "driver/libnvidia-ml.so.1"), questions)
+    finally:
+        for one in descriptors:
+            os.close(one)
+
+
+def test_what_processes_hold_is_told_by_the_pids_that_they_have_there(simulated: Daemon) -> None:
+    size = 3 * GIB + CONTEXT
+    users = "--user", "--map-root-user"  # as strict rules have it
+    with namespace(simulated) as (_, one), namespace(simulated, "", *users) as (_, other):
+        [uuid] = (row["uuid"] for row in simulated.admin.request("devices")["devices"])
+        assert ask(simulated, one, other) == [
+            NamespaceAnswer({uuid: {1: size}}, {uuid: {first: size}}) for first in (one, other)
+        ]
+
+
+def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon) -> None:
+    """It keeps what enters a namespace until it has entered it."""
+    with namespace(simulated, TELL) as (program, first):
+        assert program.stdout is not None
+        for _ in range(50):
+            assert ask(simulated, first)[0].most is not None
+            if select.select([program.stdout], [], [], 0)[0]:
+                break
+        users = [*[str(2**31 - 2)] * 3, "0"]  # real, effective and saved; and that of files
+        assert program.stdout.readline() in {f"{users} {few} {few}\n" for few in (0, 1 << 21)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_whoever_ends_or_stops_who_asks_is_known_for_it(simulated: Daemon, number: signal.Signals) -> None:
+    with namespace(simulated, f"os.kill(int(pid), {int(number)})") as (_, first):
+        begun = time.monotonic()
+        answers = [ask(simulated, first)[0] for _ in range(5)]
+        assert NamespaceAnswer(is_disturbed=True) in answers
+        assert time.monotonic() - begun < 5 * 3.0
+
+
+def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Daemon) -> None:
+    with namespace(simulated) as (process, first):
+        descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        os.kill(first, signal.SIGKILL)
+        process.wait()
+        library = str(simulated.directory / "driver/libnvidia-ml.so.1")
+        [answer] = ask_namespaces(library, [NamespaceQuestion(descriptor, [1], [first])])
+        os.close(descriptor)
+        assert answer == NamespaceAnswer(trouble="it has ended")
+        with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
+            ask_namespaces("/nowhere/libnvidia-ml.so.1", [])
