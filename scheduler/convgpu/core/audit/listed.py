@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -84,8 +85,9 @@ class ProcessFacts:
             was not there yet, and it was there; not known if that cannot be told.
         lease_of: says what a process with a session may have on the device; None without one.
         runs: says of a volume whether its container runs.
-        uses: says of a living process whether it has the driver open: who has not, holds nothing, though its pid is
-            listed. Who keeps the memory of a dead one might make more of it.
+        uses: says of a living process whether it has the driver open, as far as can be told: who has not, holds
+            nothing, though its pid is listed. Who keeps the memory of a dead one might make more of it.
+        surely_uses: likewise, and that it was seen.
         keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
     """
 
@@ -94,6 +96,7 @@ class ProcessFacts:
     lease_of: Callable[[int], int | None]
     runs: Callable[[str], bool]
     uses: Callable[[int], bool]
+    surely_uses: Callable[[int], bool]
     keeps: Callable[[str], bool]
 
 
@@ -125,7 +128,7 @@ class ListedProcesses:
             known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
             if start and (known is None or known.start == start) and not _has_others(sample, pid, start):
                 owner = facts.owner_of(pid)
-                fresh[pid] = _Listed(start, size, _merge(owner, known))
+                fresh[pid] = _Listed(start, size, _merge(owner, known.owner if known is not None else Owner()))
                 found.held[pid], found.owners[pid] = size, owner
                 continue
             # Who lives may have one behind it that nobody saw.
@@ -137,16 +140,11 @@ class ListedProcesses:
         self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return found
 
-    def claims(self) -> set[tuple[int, int]]:
-        """Return the pid and the start of each process that has a dead one's pid, or had it."""
-        every = (row for rows in self._known.values() for row in rows.items())
-        return {(pid, claim.start) for pid, one in every for claim in one.claims}
-
     def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, list[int]]:
         """Return the pids with which memory of several processes may be listed, and the starts of those to ask about.
 
         A process that holds more than it may have is asked about before anybody is charged with that, and so is one
-        that has not the driver open: a dead one that nobody saw may have left it.
+        without a session that was not seen to have the driver open: a dead one that nobody saw may have left it.
         """
         known, found = self._known.get(sample.device, {}), {}
         for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
@@ -184,7 +182,7 @@ def _is_doubtful(pid: int, start: int, size: int, one: _Listed | None, facts: Pr
     if (lease := facts.lease_of(pid)) is not None:
         return size > lease + TOLERATED
     owner = facts.owner_of(pid)
-    return (owner.volume, owner.container) != (None, None) and not facts.uses(pid)
+    return (owner.volume, owner.container) != (None, None) and not facts.surely_uses(pid)
 
 
 def _has_others(sample: MemorySample, pid: int, start: int) -> bool:
@@ -226,6 +224,8 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
     claims = one.claims
     if start and all(claim.start != start for claim in claims):
         claims = (*claims, _Claim(start, facts.owner_of(pid)))
+    elif start:
+        claims = (*claims[:-1], replace(claims[-1], owner=_merge(facts.owner_of(pid), claims[-1].owner)))
     untold = tuple(claim for claim in claims if claim.start not in told.own)
     # Who was asked later than the driver may have taken more since, and the dead one has no less for that.
     dead = 0 if untold else min(told.others, size) if claims else size
@@ -240,33 +240,37 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         return _Division(dead, rest, tuple(sure), shares)
     is_sure = start in shares
     one = replace(one, claims=untold)
-    guess = _guess(pid, rest, 0 if is_sure else start, one, facts, is_disturbed=start in told.disturbed)
+    guess = _guess(pid, rest, 0 if is_sure else start, one, facts, told.disturbed)
     return replace(guess, claims=(*sure, *guess.claims), shares={**shares, **guess.shares})
 
 
-def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, *, is_disturbed: bool) -> _Division:
+def _guess(
+    pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, disturbed: AbstractSet[int]
+) -> _Division:
     """Divide, where nobody was told of who had the pid since (drivers before 565; see `_divide`).
 
     What came since is of who has it now, if that one has the driver open. But who keeps the memory of the dead one can
     make more of it, too: so a process with a session has no more of it than was leased to it, and what is tolerated.
     Nor is the rest the dead one's for certain: a program with a session could take it past the hook, and would have the
-    container of the dead one ended for it. So it is nobody's, unless both are of one container, or those of the living
-    one's ended who asked.
+    container of the dead one ended for it. So it is nobody's, unless both are of one container. Where whoever asked was
+    ended, all that came while a process had the pid is its own.
     """
     base = min(one.size, size)
     more = size - base
-    if not start or not facts.uses(pid):
-        claims = _shrink(one.claims, more)
-        past = sum(claim.size for claim in claims)
-        return _Division(size - past, past, claims, {})
-    *gone, living = one.claims
-    claims = _shrink(gone, more)
-    past = sum(claim.size for claim in claims)
-    now, lease = more - past, facts.lease_of(pid)
-    share = now if lease is None or is_disturbed else min(now, lease + TOLERATED)
+    lives = bool(start) and facts.uses(pid)
+    claims = _shrink(one.claims[:-1] if lives else one.claims, more)
+    shares = {claim.start: claim.size for claim in claims if claim.start in disturbed}
+    more -= sum(claim.size for claim in claims)
+    past = sum(claim.size for claim in claims) - sum(shares.values())
+    if not lives:
+        return _Division(base + more, past, claims, shares)
+    living = one.claims[-1]
+    lease = None if start in disturbed else facts.lease_of(pid)
+    share = more if lease is None else min(more, lease + TOLERATED)
+    shares[start] = share
     if one.owner.volume == facts.owner_of(pid).volume:
-        return _Division(size - past - share, past, (*claims, replace(living, size=0)), {start: share})
-    return _Division(base, past + now - share, (*claims, replace(living, size=now)), {start: share})
+        return _Division(base + more - share, past, (*claims, replace(living, size=0)), shares)
+    return _Division(base, past + more - share, (*claims, replace(living, size=more)), shares)
 
 
 def _shrink(claims: Sequence[_Claim], most: int) -> tuple[_Claim, ...]:
@@ -289,12 +293,8 @@ def _is_left(owner: Owner, facts: ProcessFacts) -> bool:
     return owner.volume is None or not facts.runs(owner.volume)
 
 
-def _merge(owner: Owner, known: _Listed | None) -> Owner:
+def _merge(owner: Owner, known: Owner) -> Owner:
     """Return whose a process was, if it is that of nobody any more: its container may end just before it does."""
-    if known is None:
-        return owner
     return Owner(
-        owner.volume or known.owner.volume,
-        owner.container or known.owner.container,
-        owner.has_session or known.owner.has_session,
+        owner.volume or known.volume, owner.container or known.container, owner.has_session or known.has_session
     )

@@ -22,7 +22,7 @@ from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIn
 from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
-from convgpu.daemon.system.open_files import FileIdentity, has_open
+from convgpu.daemon.system.open_files import FileIdentity, has_open, was_seen_open
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import is_alive, processes
 
@@ -156,11 +156,14 @@ class Attributor:
         def uses(pid: int) -> bool:
             return self._control is None or has_open(pid, self._control)
 
+        def surely_uses(pid: int) -> bool:
+            return self._control is None or was_seen_open(pid, self._control)
+
         def keeps(name: str) -> bool:
             pids = processes()
             return len(pids) > _MOST_PROCESSES or any(uses(pid) for pid in pids if index.volume_of(pid) == name)
 
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, keeps)
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, keeps)
 
     def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
         """Return what containers that have ended still hold of a device, for others keep it."""

@@ -62,16 +62,24 @@ def has_open(pid: int, file: FileIdentity) -> bool:
     return not is_running(pid) and is_alive(pid)
 
 
-def _has_open(pid: int, file: FileIdentity) -> bool:
+def was_seen_open(pid: int, file: FileIdentity) -> bool:
+    """Say likewise, but no if that cannot be told."""
+    return _looks.ask(pid, lambda: _has_open(pid, file)) is True
+
+
+def _has_open(pid: int, file: FileIdentity) -> bool | None:
+    """Return None if it cannot be told."""
     for folder in ("fd", "map_files"):
         try:
             with os.scandir(f"/proc/{pid}/{folder}") as rows:
                 for count, row in enumerate(rows):
                     found = identify(row.path)
-                    if count >= _MOST or found is None or _is_kind(found, file):
+                    if found is not None and _is_kind(found, file):
                         return True
+                    if count >= _MOST or found is None:
+                        return None
         except PermissionError:
-            return True
+            return None
         except OSError:  # it has ended
             return False
     return False

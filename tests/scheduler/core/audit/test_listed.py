@@ -38,7 +38,7 @@ def play(
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
         sample = replace(sample, told=(told or {}).get(now, {}))
-        asked = running.__contains__, lambda _: uses, lambda _: keeps
+        asked = running.__contains__, lambda _: uses, lambda _: uses, lambda _: keeps
         facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
         found.append(processes.update(sample, facts, now))
     return found
@@ -196,8 +196,12 @@ NAMES = {"a", "b", "c"}
 
 
 def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
-    """More than was leased to it is its own, and what the keeper of the dead one makes more of is the dead one's."""
+    """More than was leased to it is its own, and what the keeper of the dead one makes more of is the dead one's.
+
+    Whose it is, may be known only later: it enters its cgroup after it began.
+    """
     told = {
+        3.0: {1: Told({9: 0}, others=30)},
         4.0: {1: Told({9: 50}, others=30)},
         6.0: {1: Told({9: 50}, others=40)},
         8.0: {1: Told({9: 50}, others=40)},
@@ -207,6 +211,7 @@ def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
     b, c = Kept(1, 50, B, is_left=False), {1: C}
     assert play(
         ALIVE,
+        (3.0, {1: (9, 30)}, {1: HOST}, NAMES),
         (4.0, {1: (9, 80)}, {1: B}, NAMES),
         (6.0, {1: (9, 90)}, {1: B}, NAMES),
         (8.0, {1: (0, 90)}, {}, NAMES),
@@ -214,8 +219,8 @@ def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
         (12.0, {1: (11, 7)}, c, NAMES),
         lease=20,
         told=told,
-    )[1:] == [
-        Listing({1: 50}, {1: B}, [ENDING]),
+    )[2:] == [
+        Listing({1: 50}, {1: B}, [KEPT]),
         Listing({1: 50}, {1: B}, [replace(KEPT, size=40)]),
         Listing({}, {}, [replace(KEPT, size=40), b]),
         Listing({1: 7}, c, [replace(KEPT, size=40), replace(b, is_left=True)]),
@@ -251,6 +256,11 @@ def test_all_that_came_is_of_whose_container_ends_whoever_asks() -> None:
     rest = Kept(1, 79, UNKNOWN, is_left=True)
     assert play(ALIVE, rows, lease=20)[1] == Listing({1: TOLERATED + 20}, {1: B}, [ENDING, rest])
     assert play(ALIVE, rows, lease=20, told=told)[1] == Listing({1: TOLERATED + 99}, {1: B}, [ENDING])
+    # Also when that one has ended, and another of its container ends who asks.
+    dead = 6.0, {1: (0, 30 + TOLERATED + 99)}, {}, NAMES
+    told[6.0] = told[4.0]
+    kept = [KEPT, Kept(1, TOLERATED + 99, B, is_left=False)]
+    assert play(ALIVE, rows, dead, lease=20, told=told)[2] == Listing({}, {}, kept)
 
 
 def test_managed_memory_is_of_who_lives() -> None:
@@ -266,7 +276,7 @@ def _facts(pid: int, *, owner: Owner, lease: int | None = None, uses: bool = Tru
         return UNKNOWN
 
     yes = lambda _: True  # noqa: E731 - says all of it
-    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, lambda _: uses, yes)
+    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, yes, lambda _: uses, yes)
 
 
 def test_who_is_asked_about() -> None:
