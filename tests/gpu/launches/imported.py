@@ -1,12 +1,14 @@
 """Uses so many bytes, past the hook, that another process made, exported and left; beside a CUDA context behind it.
 
-    imported.py BYTES
+    imported.py BYTES [lives|kept]
 
 It keeps the descriptor, too, so NVML lists the memory for nobody. It stays until it is ended. To be started in a PID
-namespace of its own, by which the scheduler knows whose process it is.
+namespace of its own, by which the scheduler knows whose process it is. `lives`: the other process does not leave.
+`kept`: it uses nothing, and has no context.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +30,7 @@ def export(size: int, to: socket.socket) -> None:
     cuda.must("cuMemCreate", byref(handle), c_size_t(size), properties, NONE)
     cuda.must("cuMemExportToShareableHandle", byref(descriptor), handle, DESCRIPTOR, NONE)
     socket.send_fds(to, [b"x"], [descriptor.value])
+    to.close()
 
 
 def use(cuda: Cuda, descriptor: int, size: int) -> None:
@@ -41,26 +44,31 @@ def use(cuda: Cuda, descriptor: int, size: int) -> None:
     cuda.must("cuCtxSynchronize")
 
 
-def main(size: int) -> int:
+def main(size: int, how: str = "") -> int:
     """Return 77 where the scheduler cannot ask the driver, as with a simulated one."""
     if os.environ.get("CONVGPU_SIMULATED"):
         return ABSENT
     if os.environ.pop("LD_PRELOAD", None):
         cuda = Cuda()
-        return subprocess.run([sys.executable, __file__, str(size)], check=False).returncode
+        return subprocess.run([sys.executable, __file__, str(size), how], check=False).returncode
     ours, theirs = socket.socketpair()
     if (owner := os.fork()) == 0:
+        ours.close()
         export(size, theirs)
+        if how == "lives":
+            signal.pause()
         os._exit(0)
     theirs.close()
     _, [descriptor], *_ = socket.recv_fds(ours, 1, 1)
-    os.waitpid(owner, 0)
-    cuda = Cuda()
-    use(cuda, descriptor, size)
-    print("its owner has ended", flush=True)
+    if how != "lives":
+        os.waitpid(owner, 0)
+    if how != "kept":
+        cuda = Cuda()
+        use(cuda, descriptor, size)
+    print("its owner lives" if how == "lives" else "its owner has ended", flush=True)
     sys.stdin.read()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -69,6 +69,38 @@ def attempt(way: str, overuse: str) -> tuple[str, bool]:
         return f"{way} ({said}), CONVGPU_OVERUSE={overuse}: {sizes}  charged after {charged:.1f} s, {end}", good
 
 
+def innocent() -> tuple[str, bool]:
+    """Let a program import what its worker has, beside memory without an owner; say whether it has that once."""
+    limit = 6 * GIB
+    options, pipe = ["--overuse=stop", "--overuse-after=2s"], subprocess.PIPE
+    with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES, *options) as daemon:
+        folder = daemon.container("outside", memory=str(limit))
+        program = [sys.executable, str(FOLDER / "imported.py")]
+        plain = {name: value for name, value in environment(folder).items() if name != "LD_PRELOAD"}
+        with (
+            subprocess.Popen([*program, str(4 * GIB), "kept"], env=plain, stdin=pipe, stdout=pipe, text=True) as keeper,
+            subprocess.Popen(
+                [*APART, *program, str(3 * GIB), "lives"], env=environment(folder), stdin=pipe, stdout=pipe, text=True
+            ) as importer,
+        ):
+            assert keeper.stdout is not None
+            assert importer.stdout is not None
+            if not keeper.stdout.readline() or not importer.stdout.readline():
+                return "imported from a worker: not tried, there is none here", importer.wait(60) == ABSENT
+            most = 0
+
+            def over() -> bool:
+                nonlocal most
+                most = max(most, int(daemon.state("outside")["devices"][0]["seen"] or 0))  # type: ignore[index]
+                return importer.poll() is not None
+
+            ended = wait_for(over, 10)
+            importer.kill()
+            keeper.kill()
+        line = f"imported from a worker, beside 4 GiB without an owner: {most / GIB:.3f}  limit {limit / GIB:.0f} GiB"
+        return f"{line}, {'ended' if ended >= 0 else 'not ended'}", ended < 0 and 3 * GIB < most < limit
+
+
 def main() -> int:
     """Return 1 if something is wrong."""
     wrong = 0
@@ -79,7 +111,9 @@ def main() -> int:
             wrong |= not good
             if "not tried" in line:
                 break
-    return wrong
+    line, good = innocent()
+    print(f"{'ok   ' if good else 'WRONG'}  {line}", flush=True)
+    return wrong | (not good)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class MemorySample:
         starts: when each living process started, in clock ticks since boot.
         asked: seconds on the monotonic clock, before that moment.
         answered: likewise, after it.
-        listed: what NVML lists with the pid of each living process, where `held` is more, for others found that.
+        listed: what NVML lists with the pid of each living process, where `held` has more, for it was found otherwise;
+            None: the same.
         told: what is known of pids which several processes had.
     """
 
@@ -67,8 +68,13 @@ class MemorySample:
     starts: Mapping[int, int] = field(default_factory=dict)
     asked: float = math.inf
     answered: float = -math.inf
-    listed: Mapping[int, int] = field(default_factory=dict)
+    listed: Mapping[int, int] | None = None
     told: Mapping[int, Told] = field(default_factory=dict)
+
+    def listed_with(self, pid: int) -> int:
+        """Return the bytes that NVML lists with a pid."""
+        living = self.held if self.listed is None else self.listed
+        return self.ended.get(pid, 0) or (living or {}).get(pid, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,10 +147,10 @@ class ListedProcesses:
         without a session that was not seen to have the driver open: a dead one that nobody saw may have left it.
         """
         known, found = self._known.get(sample.device, {}), {}
-        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
+        for pid in (*(sample.held or {}), *sample.ended):
             one, start = known.get(pid), sample.starts.get(pid, 0)
             starts = [claim.start for claim in one.claims] if one is not None else []
-            if start and start not in starts and _is_doubtful(pid, start, sample.listed.get(pid, size), one, facts):
+            if start and start not in starts and _is_doubtful(pid, start, sample.listed_with(pid), one, facts):
                 starts.append(start)
             if starts:
                 found[pid] = starts
@@ -161,7 +161,7 @@ def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: Pr
     """Add what is listed with the pid of a dead process, and return that from now on."""
     start = sample.starts.get(pid, 0)
     held = (sample.held or {})[pid] if start else sample.ended[pid]
-    size = sample.listed.get(pid, held)
+    size = sample.listed_with(pid)
     division = _divide(pid, size, start, one, facts, sample.told.get(pid, Told({})))
     # What is not listed is of who lives: it was found in its address space.
     if living := division.shares.get(start, 0) + held - size:

@@ -76,7 +76,7 @@ class NamespaceQuestions:
         due: dict[int, int] = {}
         for sample in samples:
             for pid, starts in doubts.get(sample.device, {}).items():
-                size = _listed(sample, pid)
+                size = sample.listed_with(pid)
                 known = self._known.get((sample.device, pid))
                 if known is None or not known.is_still(size, starts):
                     due[pid] = max(size, due.get(pid, 0))
@@ -117,7 +117,7 @@ class NamespaceQuestions:
     def _complete(self, sample: MemorySample, doubts: Doubts, answers: Mapping[int, NamespaceAnswer]) -> MemorySample:
         told: dict[int, Told] = {}
         for pid, starts in doubts.items():
-            size, known = _listed(sample, pid), self._known.get((sample.device, pid))
+            size, known = sample.listed_with(pid), self._known.get((sample.device, pid))
             if known is not None and known.is_still(size, starts):
                 told[pid] = known.told
             elif (one := self._told(sample.device, pid, starts, answers)) is not None:
@@ -167,8 +167,3 @@ def _find(pid: int, start: int, own: int) -> _Place | None:
         os.close(descriptor)
         return None
     return _Place(descriptor, inode, pids[-1])
-
-
-def _listed(sample: MemorySample, pid: int) -> int:
-    held = (sample.held or {}).get(pid, 0)
-    return sample.listed.get(pid, held) if pid in sample.starts else sample.ended.get(pid, 0)
