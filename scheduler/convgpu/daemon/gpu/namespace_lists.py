@@ -78,12 +78,15 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-def ask_namespaces(library: str, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
-    """Return what the driver tells within PID namespaces, but our own and those above it; this takes some 0.2 s.
+def ask_namespaces(
+    library: str, questions: Sequence[NamespaceQuestion], patience: float = _MOST_PATIENCE
+) -> list[NamespaceAnswer]:
+    """Return what the driver tells within PID namespaces, but our own and those above it; this takes some 0.3 s.
 
     Args:
         library: NVML's path, or its name for the loader.
         questions: one for each namespace.
+        patience: seconds.
 
     Raises:
         OSError: nobody can be asked.
@@ -97,10 +100,10 @@ def ask_namespaces(library: str, questions: Sequence[NamespaceQuestion]) -> list
         pass_fds=descriptors,
     ) as program:
         try:
-            told, complaint = program.communicate(msgspec.json.encode(questions), _MOST_PATIENCE)
+            told, complaint = program.communicate(msgspec.json.encode(questions), patience)
         except subprocess.TimeoutExpired as error:
             program.kill()
-            raise OSError(f"no answer within {_MOST_PATIENCE:g} s") from error
+            raise OSError(f"no answer within {patience:g} s") from error
     if program.returncode:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise OSError(f"status {program.returncode}: {last}")

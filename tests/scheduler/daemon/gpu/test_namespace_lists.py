@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +34,7 @@ while True:
             continue
         seen.add(pid)
 """
+LATE = "no answer in time"
 TELL = """
 rows = dict(line.split(":\\t") for line in open(f"/proc/{pid}/status").read().splitlines() if ":\\t" in line)
 try:
@@ -72,7 +72,10 @@ def ask(daemon: Daemon, *firsts: int) -> list[NamespaceAnswer]:
     descriptors = [os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC) for first in firsts]
     questions = [NamespaceQuestion(one, [1, 7], [first]) for one, first in zip(descriptors, firsts, strict=True)]
     try:
-        return ask_namespaces(str(daemon.directory / "driver/libnvidia-ml.so.1"), questions)
+        answers = [NamespaceAnswer(trouble=LATE)]
+        while LATE in {answer.trouble for answer in answers}:  # as it may be where others keep the cores busy
+            answers = ask_namespaces(str(daemon.directory / "driver/libnvidia-ml.so.1"), questions, patience=60)
+        return answers
     finally:
         for one in descriptors:
             os.close(one)
@@ -103,10 +106,8 @@ def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon) -
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 def test_whoever_ends_or_stops_who_asks_is_known_for_it(simulated: Daemon, number: signal.Signals) -> None:
     with namespace(simulated, f"os.kill(int(pid), {int(number)})") as (_, first):
-        begun = time.monotonic()
-        answers = [ask(simulated, first)[0] for _ in range(5)]
-        assert NamespaceAnswer(is_disturbed=True) in answers
-        assert time.monotonic() - begun < 5 * 3.0
+        answers = iter(lambda: ask(simulated, first)[0], None)
+        assert next(answer for answer in answers if answer.most is None) == NamespaceAnswer(is_disturbed=True)
 
 
 def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Daemon) -> None:
@@ -115,8 +116,8 @@ def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Da
         os.kill(first, signal.SIGKILL)
         process.wait()
         library = str(simulated.directory / "driver/libnvidia-ml.so.1")
-        [answer] = ask_namespaces(library, [NamespaceQuestion(descriptor, [1], [first])])
+        [answer] = ask_namespaces(library, [NamespaceQuestion(descriptor, [1], [first])], patience=60)
         os.close(descriptor)
         assert answer == NamespaceAnswer(trouble="it has ended")
         with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
-            ask_namespaces("/nowhere/libnvidia-ml.so.1", [])
+            ask_namespaces("/nowhere/libnvidia-ml.so.1", [], patience=60)
