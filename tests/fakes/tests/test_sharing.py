@@ -11,8 +11,8 @@ OUT_OF_MEMORY, SYSTEM_NOT_READY = 2, 802
 USED_OFFSET, CHANGING_OFFSET, SLOT_COUNT_OFFSET = 32, 20, 16  # struct shared_state
 SLOT_OFFSET, SLOT_SIZE, SETTLED_AT_OFFSET = (
     USED_OFFSET + 63 * 8,
-    24 + 4 * 63 * 8 + 16,
-    24 + 63 * 8,
+    40 + 4 * 63 * 8 + 16,
+    40 + 63 * 8,
 )  # struct shared_slot
 
 

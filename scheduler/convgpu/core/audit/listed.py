@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +11,8 @@ from convgpu.core.audit.attribution import NOISE, TOLERATED, Kept, MemorySample,
 _FREED: Final = 1.0
 # Seconds after which it is known whose child a process was.
 _TOLD: Final = 5.0
+# Others that had a dead one's pid, of more nobody remembers what they have.
+_MOST_CLAIMS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class ListedProcesses:
         """Tell the dead from the living in a sample.
 
         Args:
-            sample: of one device; each is taken once, in their order.
+            sample: of one device; each is taken once.
             facts: about its processes.
             now: seconds on the monotonic clock.
         """
@@ -124,20 +125,23 @@ class ListedProcesses:
         # What the first sample of all shows is not of just now.
         since = now if before is not None else -math.inf
         new = _Listed(0, 0, Owner(is_known=False), since, since=last, until=sample.answered, found=now)
-        for pid, size in (*(sample.held or {}).items(), *sample.ended.items()):
+        for pid in {**sample.ended, **(sample.held or {})}:
             known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
             if start and (known is None or known.start == start) and not _has_others(sample, pid, start):
                 owner = facts.owner_of(pid)
+                size = found.held[pid] = (sample.held or {})[pid]
+                found.owners[pid] = owner
                 fresh[pid] = _Listed(start, size, _merge(owner, known.owner if known is not None else Owner()))
-                found.held[pid], found.owners[pid] = size, owner
                 continue
-            # Who lives may have one behind it that nobody saw.
-            one = known if known is not None and (not start or known.start != start) else new
+            # Who lives may have one behind it that nobody saw; births would name who lives.
+            behind = replace(new, found=-math.inf) if start else new
+            one = known if known is not None and (not start or known.start != start) else behind
             if start and one.ended == math.inf and not facts.keeps(one.owner.volume or ""):
                 one = replace(one, owner=Owner(is_known=False))  # nobody saw that anything was kept
             one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
             fresh[pid] = _add(found, sample, pid, one, facts, now)
-        self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
+        if min(sample.asked, now) >= last:  # else another one was taken meanwhile, and what it showed stays
+            self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return found
 
     def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, list[int]]:
@@ -147,24 +151,25 @@ class ListedProcesses:
         without a session that was not seen to have the driver open: a dead one that nobody saw may have left it.
         """
         known, found = self._known.get(sample.device, {}), {}
-        for pid in (*(sample.held or {}), *sample.ended):
+        for pid in {**sample.ended, **(sample.held or {})}:
             one, start = known.get(pid), sample.starts.get(pid, 0)
-            starts = [claim.start for claim in one.claims] if one is not None else []
-            if start and start not in starts and _is_doubtful(pid, start, sample.listed_with(pid), one, facts):
-                starts.append(start)
-            if starts:
-                found[pid] = starts
+            if one is not None and one.start != start:
+                owner = facts.owner_of(pid) if start else one.owner
+                if one.claims or one.owner.volume is None or one.owner.volume != owner.volume:
+                    starts = [one.start, *(claim.start for claim in one.claims)]
+                    found[pid] = [*starts, start] if start and start not in starts else starts
+            elif start and _is_doubtful(pid, sample.listed_with(pid), facts):
+                found[pid] = [start]
         return found
 
 
 def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: ProcessFacts, now: float) -> _Listed:
     """Add what is listed with the pid of a dead process, and return that from now on."""
-    start = sample.starts.get(pid, 0)
-    held = (sample.held or {})[pid] if start else sample.ended[pid]
-    size = sample.listed_with(pid)
-    division = _divide(pid, size, start, one, facts, sample.told.get(pid, Told({})))
+    start, held = sample.starts.get(pid, 0), (sample.held or {}).get(pid, 0)
+    division = _divide(pid, sample.listed_with(pid), start, one, facts, sample.told.get(pid, Told({})))
     # What is not listed is of who lives: it was found in its address space.
-    if living := division.shares.get(start, 0) + held - size:
+    found_there = held - sample.listed.get(pid, 0) if sample.listed is not None else 0
+    if living := division.shares.get(start, 0) + found_there:
         found.held[pid], found.owners[pid] = living, facts.owner_of(pid)
     if division.dead or not division.claims:
         found.kept.append(one.kept(pid, division.dead, now))
@@ -176,13 +181,11 @@ def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: Pr
     return replace(one, size=division.dead, claims=division.claims)
 
 
-def _is_doubtful(pid: int, start: int, size: int, one: _Listed | None, facts: ProcessFacts) -> bool:
-    if one is not None and one.start != start:
-        return one.owner.volume is None or one.owner.volume != facts.owner_of(pid).volume
+def _is_doubtful(pid: int, size: int, facts: ProcessFacts) -> bool:
     if (lease := facts.lease_of(pid)) is not None:
         return size > lease + TOLERATED
     owner = facts.owner_of(pid)
-    return (owner.volume, owner.container) != (None, None) and not facts.surely_uses(pid)
+    return size > NOISE and (owner.volume, owner.container) != (None, None) and not facts.surely_uses(pid)
 
 
 def _has_others(sample: MemorySample, pid: int, start: int) -> bool:
@@ -211,7 +214,7 @@ class _Division:
 def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> _Division:
     """Divide what is listed with the pid of a dead process, which others had since or have.
 
-    What is told is certain, and what nobody was told of is the dead one's, if all others were asked.
+    What is told is certain, and what nobody was told of is the dead one's, if all others were asked and it had as much.
 
     Args:
         pid: of all of them.
@@ -221,32 +224,31 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         facts: about them.
         told: what is known of them.
     """
-    claims = one.claims
-    if start and all(claim.start != start for claim in claims):
-        claims = (*claims, _Claim(start, facts.owner_of(pid)))
-    elif start:
-        claims = (*claims[:-1], replace(claims[-1], owner=_merge(facts.owner_of(pid), claims[-1].owner)))
-    untold = tuple(claim for claim in claims if claim.start not in told.own)
-    # Who was asked later than the driver may have taken more since, and the dead one has no less for that.
-    dead = 0 if untold else min(told.others, size) if claims else size
+    claims = {claim.start: claim for claim in one.claims}
+    if start:
+        before = claims.get(start, _Claim(start, Owner()))
+        claims[start] = replace(before, owner=_merge(facts.owner_of(pid), before.owner))
+    first = told.own.get(one.start) if one.start else None
+    untold = tuple(claim for claim in claims.values() if claim.start not in told.own)
+    dead = min(size, first or 0)
+    if first is None and not untold:
+        # Nobody was told of the dead one alone. What was not there before may be of one that came and went unseen.
+        dead = min(told.others, size, one.size) if claims else size
     shares, rest = dict[int, int](), size - dead
-    for claim in claims:
-        if claim.start in told.own:
-            shares[claim.start] = min(told.own[claim.start], rest)
-            rest -= shares[claim.start]
-    sure = [replace(each, size=shares[each.start]) for each in claims if each.start in shares]
-    sure = [each for each in sure if each.size or each.start == start]
-    if not untold:
-        return _Division(dead, rest, tuple(sure), shares)
-    is_sure = start in shares
-    one = replace(one, claims=untold)
-    guess = _guess(pid, rest, 0 if is_sure else start, one, facts, told.disturbed)
-    return replace(guess, claims=(*sure, *guess.claims), shares={**shares, **guess.shares})
+    for each in claims.keys() & told.own.keys():
+        shares[each] = min(told.own[each], rest)
+        claims[each] = replace(claims[each], size=shares[each])
+        rest -= shares[each]
+    if untold:
+        guess = _guess(pid, dead + rest, 0 if start in shares else start, replace(one, claims=untold), facts, told)
+        claims |= {claim.start: claim for claim in guess.claims}
+        shares |= guess.shares
+        dead, rest = guess.dead, guess.nobodys
+    ordered = sorted(claims.values(), key=lambda claim: claim.start)[-_MOST_CLAIMS:]
+    return _Division(dead, rest, tuple(ordered), shares)
 
 
-def _guess(
-    pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, disturbed: AbstractSet[int]
-) -> _Division:
+def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> _Division:
     """Divide, where nobody was told of who had the pid since (drivers before 565; see `_divide`).
 
     What came since is of who has it now, if that one has the driver open. But who keeps the memory of the dead one can
@@ -255,19 +257,18 @@ def _guess(
     container of the dead one ended for it. So it is nobody's, unless both are of one container. Where whoever asked was
     ended, all that came while a process had the pid is its own.
     """
-    base = min(one.size, size)
-    more = size - base
+    first = told.own.get(one.start) if one.start else None
+    base = min(one.size if first is None else first, size)
     lives = bool(start) and facts.uses(pid)
-    claims = _shrink(one.claims[:-1] if lives else one.claims, more)
-    shares = {claim.start: claim.size for claim in claims if claim.start in disturbed}
-    more -= sum(claim.size for claim in claims)
+    *gone, living = one.claims if lives else (*one.claims, _Claim(0, Owner()))
+    claims = _shrink(gone, size - base)
+    shares = {claim.start: claim.size for claim in claims if claim.start in told.disturbed}
+    more = size - base - sum(claim.size for claim in claims)
     past = sum(claim.size for claim in claims) - sum(shares.values())
     if not lives:
-        return _Division(base + more, past, claims, shares)
-    living = one.claims[-1]
-    lease = None if start in disturbed else facts.lease_of(pid)
-    share = more if lease is None else min(more, lease + TOLERATED)
-    shares[start] = share
+        return _Division(base + (more if first is None else 0), past + (0 if first is None else more), claims, shares)
+    lease = None if start in told.disturbed else facts.lease_of(pid)
+    share = shares[start] = more if lease is None else min(more, lease + TOLERATED)
     if one.owner.volume == facts.owner_of(pid).volume:
         return _Division(base + more - share, past, (*claims, replace(living, size=0)), shares)
     return _Division(base, past + more - share, (*claims, replace(living, size=more)), shares)

@@ -82,6 +82,7 @@ class Attributor:
         self._origins = origins
         self._namespaces = namespaces
         self._listed = ListedProcesses()
+        self._users: dict[int, int] = {}  # the starts of processes that were seen to have the driver open
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
     def index(self) -> ProcessIndex:
@@ -99,7 +100,9 @@ class Attributor:
         if self._namespaces is None:
             return list(samples)
         index = self.index()
-        doubts = {one.device: self._listed.doubtful(one, self._facts(one.device, index)) for one in samples}
+        living = {pid: start for sample in samples for pid, start in sample.starts.items()}
+        self._users = {pid: start for pid, start in self._users.items() if living.get(pid, start) == start}
+        doubts = {one.device: self._listed.doubtful(one, self._facts(one, index)) for one in samples}
         return await self._namespaces.ask(samples, doubts)
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
@@ -130,11 +133,13 @@ class Attributor:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""
         latest = self._latest.get(sample.device)
         if latest is None or latest[0] is not sample:
-            listing = self._listed.update(sample, self._facts(sample.device, index), time.monotonic())
+            listing = self._listed.update(sample, self._facts(sample, index), time.monotonic())
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
 
-    def _facts(self, device: str, index: ProcessIndex) -> ProcessFacts:
+    def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
+        device, starts = sample.device, sample.starts
+
         def owner_of(pid: int) -> Owner:
             return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
 
@@ -143,12 +148,14 @@ class Attributor:
             container = index.outermost(place)
             return Owner(index.by_id.get(container or ""), container, is_known=container is not None)
 
-        leases: Leases = {}
+        leases: list[Leases] = []  # asked for once, if at all
 
         def lease_of(pid: int) -> int | None:
-            nonlocal leases
-            leases = leases or self.leases(index.by_pid.keys())
-            return leases.get((pid, device), 0) if pid in index.by_pid else None
+            if pid not in index.by_pid:
+                return None
+            if not leases:
+                leases.append(self.leases(starts.keys() & index.by_pid.keys()))
+            return leases[0].get((pid, device), 0)
 
         def runs(name: str) -> bool:
             return self._machine.runs(name) and self._machine.account(name, device) is not None
@@ -157,13 +164,21 @@ class Attributor:
             return self._control is None or has_open(pid, self._control)
 
         def surely_uses(pid: int) -> bool:
-            return self._control is None or was_seen_open(pid, self._control)
+            return self._was_seen_using(pid, starts[pid])
 
         def keeps(name: str) -> bool:
             pids = processes()
             return len(pids) > _MOST_PROCESSES or any(uses(pid) for pid in pids if index.volume_of(pid) == name)
 
         return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, keeps)
+
+    def _was_seen_using(self, pid: int, start: int) -> bool:
+        """Say whether a process was seen to have the driver open, once since it started."""
+        if self._control is None or self._users.get(pid) == start:
+            return True
+        if is_user := was_seen_open(pid, self._control):
+            self._users[pid] = start
+        return is_user
 
     def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
         """Return what containers that have ended still hold of a device, for others keep it."""

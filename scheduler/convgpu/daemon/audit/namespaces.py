@@ -1,12 +1,12 @@
 """Asks the driver within PID namespaces whose the memory is that it lists with one pid for several processes."""
 
+import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from heapq import nlargest
 from pathlib import Path
 from typing import Final
 
@@ -14,29 +14,26 @@ from convgpu.core.audit.attribution import MemorySample, Told
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import namespace_pids, start_time
+from convgpu.daemon.system.procfs import namespace_pids, open_pid_namespace, start_time
 
 log = logging.getLogger(__name__)
 
-# Namespaces that are asked in one look, and processes that are remembered for that.
+# Namespaces that are asked in one look, the ones that were not asked for longest; processes that are remembered.
 _MOST: Final = 8
-_MOST_PLACES: Final = 256
+_MOST_PROCESSES: Final = 4096
+# Seconds for all answers; who asks gives up before.
+_PATIENCE: Final = 4.0
 
 # The pids of a device that are in doubt, and the starts of the processes to ask about.
 Doubts = Mapping[int, Sequence[int]]
+# A pid, and when its process started.
+_Process = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a process is by itself.
+    """Where a process is by itself: the inode of its PID namespace, and the pid that it has there."""
 
-    Attributes:
-        descriptor: of its PID namespace.
-        inode: of the same.
-        pid: that it has there.
-    """
-
-    descriptor: int
     inode: int
     pid: int
 
@@ -50,13 +47,15 @@ class _Known:
     told: Told
 
     def is_still(self, size: int, starts: Sequence[int]) -> bool:
-        """Say whether nobody has to be asked again: all was of those asked about, and there is as much of it."""
-        is_all = not self.told.others and not self.told.disturbed
+        """Say whether nobody has to be asked again: all was of the only one that was asked about, and is as much."""
+        is_all = len(self.starts) == 1 and not self.told.others and not self.told.disturbed
         return is_all and (size, starts) == (self.size, self.starts)
 
 
 class NamespaceQuestions:
     """Asks what each of several processes holds with whose pid the driver lists memory.
+
+    Remembers where processes are that use devices: they can be asked about also when they have ended.
 
     Args:
         devices: answer; if they cannot, they are not asked again.
@@ -65,53 +64,81 @@ class NamespaceQuestions:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._own = Path("/proc/self/ns/pid").stat().st_ino
-        self._places: dict[tuple[int, int], _Place] = {}  # by pid and start
+        self._wanted: dict[str, AbstractSet[_Process]] = {}  # by device
+        self._places: dict[_Process, _Place | None] = {}
+        self._namespaces: dict[int, int] = {}  # descriptors by inode
+        self._turns: dict[int, int] = {}  # the number of the last question, by inode
+        self._asked = 0
         self._known: dict[tuple[str, int], _Known] = {}  # by device and pid
         self._can_tell = True
+        self._is_asking = False
 
     async def ask(self, samples: Sequence[MemorySample], doubts: Mapping[str, Doubts]) -> list[MemorySample]:
         """Return samples with what the driver tells; as they are where it does not."""
-        self._remember({(pid, start) for rows in doubts.values() for pid, own in rows.items() for start in own})
-        self._known = {key: known for key, known in self._known.items() if key[1] in doubts.get(key[0], {})}
-        due: dict[int, int] = {}
+        if not self._can_tell:
+            return list(samples)
+        for sample in samples:
+            if sample.held is not None:
+                rows = doubts.get(sample.device, {})
+                self._wanted[sample.device] = {
+                    *sample.starts.items(),
+                    *((pid, start) for pid, starts in rows.items() for start in starts),
+                }
+                kept = {key: known for key, known in self._known.items() if key[0] != sample.device or key[1] in rows}
+                self._known = kept
+        await self._remember()
+        due: dict[_Process, int] = {}
         for sample in samples:
             for pid, starts in doubts.get(sample.device, {}).items():
-                size = sample.listed_with(pid)
-                known = self._known.get((sample.device, pid))
+                size, known = sample.listed_with(pid), self._known.get((sample.device, pid))
                 if known is None or not known.is_still(size, starts):
-                    due[pid] = max(size, due.get(pid, 0))
+                    due |= {(pid, start): max(size, due.get((pid, start), 0)) for start in starts}
         answers = await self._answers(due)
         return [self._complete(sample, doubts.get(sample.device, {}), answers) for sample in samples]
 
-    async def _answers(self, due: Mapping[int, int]) -> Mapping[int, NamespaceAnswer]:
-        """Return what is told within namespaces, by inode: of those with the largest of these pids, by size."""
+    async def _answers(self, due: Mapping[_Process, int]) -> Mapping[int, NamespaceAnswer]:
+        """Return what is told within namespaces, by inode."""
         sizes: dict[int, int] = defaultdict(int)
-        places: dict[int, list[tuple[int, _Place]]] = defaultdict(list)
-        for (pid, _), place in self._places.items():
-            if pid in due:
-                sizes[place.inode] = max(sizes[place.inode], due[pid])
-                places[place.inode].append((pid, place))
-        inodes = nlargest(_MOST, sizes, key=sizes.__getitem__) if self._can_tell else []
+        pids: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for process, size in due.items():
+            if (place := self._places.get(process)) is not None:
+                sizes[place.inode] = max(sizes[place.inode], size)
+                pids[place.inode].add((place.pid, process[0]))
+        inodes = sorted(sizes, key=lambda inode: (self._turns.get(inode, 0), -sizes[inode]))[:_MOST]
+        self._asked += 1
+        self._turns = {inode: turn for inode, turn in self._turns.items() if inode in self._namespaces}
+        self._turns |= dict.fromkeys(inodes, self._asked)
         questions = [
             NamespaceQuestion(
-                places[inode][0][1].descriptor,
-                sorted({place.pid for _, place in places[inode]}),
-                sorted({pid for pid, _ in places[inode]}),
+                self._namespaces[inode],
+                sorted({inner for inner, _ in pids[inode]}),
+                sorted({outer for _, outer in pids[inode]}),
             )
             for inode in inodes
         ]
         return dict(zip(inodes, await self._tell(questions), strict=False))
 
     async def _tell(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
-        """Return the answers; none if nobody answers."""
+        """Return the answers; none if nobody answers. Who hangs in the driver is not joined by another."""
+        if not questions or self._is_asking:
+            return ()
+        self._is_asking = True
+
+        def work() -> Sequence[NamespaceAnswer]:
+            try:
+                return self._devices.used_inside(questions)
+            finally:
+                self._is_asking = False
+
         try:
-            if questions:
-                return await in_daemon_thread(lambda: self._devices.used_inside(questions))
+            return await asyncio.wait_for(in_daemon_thread(work), _PATIENCE)
         except UnnamedError as error:
             log.info("%s: what a program takes past the hook with the ID of a dead one can be nobody's", error)
             self._can_tell = False
         except DeviceError as error:
             log.warning("%s", error)
+        except TimeoutError:
+            log.warning("NVML has not told within %g s what it lists within PID namespaces", _PATIENCE)
         return ()
 
     def _complete(self, sample: MemorySample, doubts: Doubts, answers: Mapping[int, NamespaceAnswer]) -> MemorySample:
@@ -143,27 +170,41 @@ class NamespaceQuestions:
         others = max(min(least, default=0) - sum(own.values()), 0)
         return Told(own, others, disturbed) if own or disturbed else None
 
-    def _remember(self, wanted: AbstractSet[tuple[int, int]]) -> None:
-        """Hold the namespaces of these processes, which can be asked about also when they have ended."""
-        for key in self._places.keys() - wanted:
-            os.close(self._places.pop(key).descriptor)
-        for pid, start in wanted - self._places.keys():
-            if len(self._places) < _MOST_PLACES and (place := _find(pid, start, self._own)) is not None:
-                self._places[pid, start] = place
+    async def _remember(self) -> None:
+        """Know where each process is that is wanted, as far as it can be known, and forget the others."""
+        wanted: set[_Process] = set().union(*self._wanted.values())
+        self._places = {process: place for process, place in self._places.items() if process in wanted}
+        fresh = [each for each in wanted - self._places.keys() if each[1]][: _MOST_PROCESSES - len(self._places)]
+        if fresh:
+            found = await in_daemon_thread(lambda: _find(fresh, self._own))
+            for process, (place, descriptor) in found.items():
+                self._places[process] = place
+                if place is not None and self._namespaces.setdefault(place.inode, descriptor) != descriptor:
+                    os.close(descriptor)
+        used = {place.inode for place in self._places.values() if place is not None}
+        for inode in self._namespaces.keys() - used:
+            os.close(self._namespaces.pop(inode))
 
     def close(self) -> None:
         """Let go of all namespaces."""
-        self._remember(frozenset())
+        for descriptor in self._namespaces.values():
+            os.close(descriptor)
+        self._namespaces.clear()
+        self._places.clear()
 
 
-def _find(pid: int, start: int, own: int) -> _Place | None:
-    """Return where a living process is by itself; None: it has ended, or is in our own namespace."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    inode, pids = os.fstat(descriptor).st_ino, namespace_pids(pid)
-    if not pids or inode == own or start_time(pid) != start:
+def _find(processes: Iterable[_Process], own: int) -> dict[_Process, tuple[_Place | None, int]]:
+    """Return where living processes are, with a descriptor; None: in our own namespace. Of others nothing is told."""
+    found: dict[_Process, tuple[_Place | None, int]] = {}
+    for pid, start in processes:
+        descriptor = open_pid_namespace(pid)
+        if descriptor is None:
+            continue
+        inode, pids = os.fstat(descriptor).st_ino, namespace_pids(pid)
+        if pids and inode != own and start_time(pid) == start:
+            found[pid, start] = _Place(inode, pids[-1]), descriptor
+            continue
         os.close(descriptor)
-        return None
-    return _Place(descriptor, inode, pids[-1])
+        if inode == own:
+            found[pid, start] = None, -1
+    return found

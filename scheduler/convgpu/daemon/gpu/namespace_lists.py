@@ -5,11 +5,12 @@ namespace of who asks (open-gpu-kernel-modules since 565, `_gpuMatchClientPid` i
 seen on a card, docs/measurements.md). So within a container's namespace an ID means a process of it, also a dead one,
 whoever has that process's ID on the host by now.
 
-A process of ours is among the container's for a millisecond each time, or some 20 where only NVML can be asked. Its
-user is nobody's, it has no capability, and nobody without CAP_SYS_PTRACE may look into it: the container's root can end
-or stop it, and nothing else. Who does that each time does not want it to be told what it has.
+A process of ours is among the container's for some 10 ms each time, or some 30 where only NVML can be asked. It has no
+capability from its first moment on, and user and group IDs of which no two are the same, so that nobody who took one
+of them may limit it (prlimit(2) wants all three). Nobody without CAP_SYS_PTRACE may look into it. The container's root
+can end or stop it. Who does that each time does not want it to be told what it has.
 
-    python -m convgpu.daemon.gpu.namespace_lists LIBRARY DESCRIPTOR... <QUESTIONS
+    python -m convgpu.daemon.gpu.namespace_lists LIBRARY <QUESTIONS
 """
 
 import ctypes
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from random import SystemRandom
 from typing import Final, NoReturn
 
 import msgspec
@@ -32,16 +34,20 @@ from convgpu.daemon.gpu.process_lists import listed_on, or_none
 _PATIENCE: Final = 0.25
 # Seconds for all of them.
 _MOST_PATIENCE: Final = 3.0
-# Answers that are compared: who has memory can free some of it for a moment.
-_ANSWERS: Final = 2
+# Figures that are compared, and the seconds between them at most, at random: who has memory can free it for a moment.
+_FIGURES: Final = 4
+_PAUSE: Final = 0.002
 # Times more that a namespace is asked where who asks was ended: the kernel may have done it, for want of memory.
 _MORE_TRIES: Final = 1
-# No user has it: by it nobody may signal who asks, nor limit it (kill(2), prlimit(2)).
-_NO_USER: Final = 2**31 - 2
+# Real, effective and saved; no user has them.
+_NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 _NEW_PID: Final = 0x20000000  # CLONE_NEWPID
 _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
 _CAPABILITIES: Final = 0x20080522  # version 3, capabilities(7)
-_SETUID, _SYS_ADMIN = 1 << 7, 1 << 21
+_SETUID, _NET_ADMIN, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 21
+# How one that asked there ended, by the status of who started it.
+_TOLD, _DISTURBED, _LATE, _OVER = range(4)
+_random: Final = SystemRandom()
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 # Bytes by device and pid.
@@ -66,8 +72,8 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
     """What processes of one PID namespace hold.
 
     Attributes:
-        most: by the inner pids, of several answers the largest; who is missing holds nothing. None: nobody knows.
-        least: what all hold together who have the outer pids, before and after each answer the smallest.
+        most: by the inner pids, of several figures the largest; who is missing holds nothing. None: nobody knows.
+        least: what all hold together who have the outer pids, of several figures from before till after the smallest.
         is_disturbed: whoever asked was ended or stopped there each time.
         trouble: why nobody knows.
     """
@@ -107,7 +113,10 @@ def ask_namespaces(
     if program.returncode:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise OSError(f"status {program.returncode}: {last}")
-    return msgspec.json.decode(told, type=list[NamespaceAnswer])
+    try:
+        return msgspec.json.decode(told, type=list[NamespaceAnswer])
+    except msgspec.DecodeError as error:
+        raise OSError(str(error)) from error
 
 
 class _Driver:
@@ -117,12 +126,11 @@ class _Driver:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
         pynvml.nvmlInit()
         self._kernel: KernelDriver | None = None
-        self._process = os.getpid()
         minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
         try:
             kernel = KernelDriver(minor for minor in minors if minor is not None)
             for uuid in kernel.devices:
-                kernel.held(uuid, [self._process])
+                kernel.held(uuid, [os.getpid()])
             self._kernel = kernel
         except OSError:
             pass  # NVML answers the same, and takes longer
@@ -131,11 +139,19 @@ class _Driver:
         """Return the bytes by device and pid."""
         if self._kernel is not None:
             return {uuid: self._kernel.held(uuid, pids) for uuid in self._kernel.devices}
-        if os.getpid() != self._process:
-            pynvml.nvmlInit()  # it knows that it is in another process
         lists = {pynvml.nvmlDeviceGetUUID(handle): listed_on(handle) for handle in _devices()}
         chosen = {uuid: rows for uuid, rows in lists.items() if rows is not None}
         return {uuid: {pid: rows[pid] for pid in pids if pid in rows} for uuid, rows in chosen.items()}
+
+    def begin_anew(self) -> None:
+        """Go on in another process, which NVML does not without being told."""
+        if self._kernel is None:
+            pynvml.nvmlInit()
+
+    def forget_files(self) -> None:
+        """Give up what opens files, where none has to be opened any more."""
+        if self._kernel is not None:
+            _libc.setfsuid(_NO_IDS[0])
 
 
 def _devices() -> list[object]:
@@ -144,6 +160,7 @@ def _devices() -> list[object]:
 
 def main() -> None:
     """Print what is told within each namespace, in their order, as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     questions = msgspec.json.decode(sys.stdin.buffer.read(), type=list[NamespaceQuestion])
     _become_nobody()
@@ -152,29 +169,111 @@ def main() -> None:
 
 
 def _become_nobody() -> None:
-    """Keep nothing of root but what enters namespaces, and what opens the driver's files (fsuid; credentials(7))."""
+    """Keep nothing of root but what enters namespaces, and what opens the driver's files (fsuid; credentials(7)).
+
+    CAP_NET_ADMIN is kept without being in force: nobody without it may make us wait (sched_setscheduler(2)).
+    """
+    os.setgroups([])
+    os.setresgid(*_NO_IDS)
     _check(_libc.prctl(_SET_KEEP_CAPABILITIES, 1, 0, 0, 0))
-    os.setresuid(_NO_USER, _NO_USER, _NO_USER)
-    _set_capabilities(_SETUID | _SYS_ADMIN)
+    os.setresuid(*_NO_IDS)
+    _set_capabilities(_SETUID | _NET_ADMIN | _SYS_ADMIN, _SETUID | _SYS_ADMIN)
     _libc.setfsuid(0)
-    _set_capabilities(_SYS_ADMIN)
+    _set_capabilities(_NET_ADMIN | _SYS_ADMIN, _SYS_ADMIN)
     _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def _ask(driver: _Driver, question: NamespaceQuestion) -> NamespaceAnswer:
-    least, most = driver.held(question.outer), dict[str, dict[int, int]]()
-    answers, disturbances = 0, 0
-    while answers < _ANSWERS:
+    answer = NamespaceAnswer(is_disturbed=True)
+    for _ in range(1 + _MORE_TRIES):
         answer = _ask_once(driver, question)
-        if answer.is_disturbed and disturbances < _MORE_TRIES:
-            disturbances += 1
-            continue
-        if answer.most is None:
-            return answer
-        answers += 1
-        most = _combine(max, most, answer.most)
+        if not answer.is_disturbed:
+            break
+    return answer
+
+
+def _ask_once(driver: _Driver, question: NamespaceQuestion) -> NamespaceAnswer:
+    result = os.memfd_create("told")
+    try:
+        least = driver.held(question.outer)
+        child = os.fork()
+        if child == 0:
+            _go(driver, question, result)
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            least = _combine(min, least, driver.held(question.outer))
+            signal.sigtimedwait({signal.SIGCHLD}, _random.uniform(0, _PAUSE))
         least = _combine(min, least, driver.held(question.outer))
-    return NamespaceAnswer(most, least)
+        status = os.waitstatus_to_exitcode(ended[1])
+        if status != _TOLD:
+            trouble = {_LATE: "no answer in time", _OVER: "it has ended"}.get(status, f"status {status}")
+            return NamespaceAnswer(is_disturbed=True) if status == _DISTURBED else NamespaceAnswer(trouble=trouble)
+        told = msgspec.json.decode(os.pread(result, os.fstat(result).st_size, 0), type=NamespaceAnswer)
+        return NamespaceAnswer(told.most, least, trouble="" if told.most is not None else "the driver refuses")
+    except msgspec.DecodeError:  # it was kept from writing
+        return NamespaceAnswer(is_disturbed=True)
+    finally:
+        os.close(result)
+
+
+def _go(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
+    """Have a child of ours tell what it is told within a namespace; end with what became of it."""
+    status = len((_TOLD, _DISTURBED, _LATE, _OVER))  # none of them
+    try:
+        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
+        _check(_libc.setns(question.namespace, _NEW_PID))  # of the children from now on
+        _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+        driver.forget_files()
+        _set_capabilities(_NET_ADMIN, 0)
+        _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # setfsuid(2) takes it back
+        child = os.fork()
+        if child == 0:
+            _tell(driver, question, result)
+        status = _wait(child)
+    except OSError as error:
+        # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
+        status = _OVER if error.errno == errno.ENOMEM else status
+    finally:
+        os._exit(status)
+
+
+def _wait(child: int) -> int:
+    """Say what becomes of a child: it tells, whoever it is among disturbs it, or it is late."""
+    until = time.monotonic() + _PATIENCE
+    done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+    while not done and (left := until - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, left)
+        done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+    if not done or os.WIFSTOPPED(status):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return _DISTURBED if done else _LATE
+    return _TOLD if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0 else _DISTURBED
+
+
+def _tell(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
+    """Write what is told here, and end; the status is 0 if it could be written."""
+    status = 1
+    try:
+        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
+        for descriptor in (0, 1, 2, question.namespace):
+            os.close(descriptor)
+        answer = NamespaceAnswer(_most(driver, question.inner))
+        os.write(result, msgspec.json.encode(answer))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _most(driver: _Driver, pids: Sequence[int]) -> Lists | None:
+    try:
+        driver.begin_anew()
+        most = driver.held(pids)
+        for _ in range(_FIGURES - 1):
+            time.sleep(_random.uniform(0, _PAUSE))
+            most = _combine(max, most, driver.held(pids))
+    except (OSError, pynvml.NVMLError):  # by the driver: nobody is to blame
+        return None
+    return most
 
 
 def _combine(choose: Callable[[int, int], int], one: Lists, other: Lists) -> dict[str, dict[int, int]]:
@@ -186,61 +285,13 @@ def _combine(choose: Callable[[int, int], int], one: Lists, other: Lists) -> dic
     return found
 
 
-def _ask_once(driver: _Driver, question: NamespaceQuestion) -> NamespaceAnswer:
-    result = os.memfd_create("told")
-    try:
-        _check(_libc.setns(question.namespace, _NEW_PID))  # of the children from now on
-        child = os.fork()
-        if child == 0:
-            _tell(driver, question, result)
-        status = _wait(child)
-        if status is None:
-            return NamespaceAnswer(trouble="no answer in time")
-        if not os.WIFEXITED(status):
-            return NamespaceAnswer(is_disturbed=True)
-        return msgspec.json.decode(os.pread(result, os.fstat(result).st_size, 0), type=NamespaceAnswer)
-    except OSError as error:
-        # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
-        return NamespaceAnswer(trouble="it has ended" if error.errno == errno.ENOMEM else str(error))
-    finally:
-        os.close(result)
-
-
-def _wait(child: int) -> int | None:
-    """Return the status of a child that ends, or is stopped, and ends then; None if it is only late."""
-    until = time.monotonic() + _PATIENCE
-    done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-    while not done and (left := until - time.monotonic()) > 0:
-        signal.sigtimedwait({signal.SIGCHLD}, left)
-        done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-    if not done or os.WIFSTOPPED(status):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return status if done else None
-
-
-def _tell(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
-    """Write what is told here, and end."""
-    try:
-        _set_capabilities(0)
-        # After the credentials' last change, which would take the first two back (prctl(2)).
-        _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
-        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
-        _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-        answer = NamespaceAnswer(driver.held(question.inner))
-    except BaseException as error:  # told to who asks
-        answer = NamespaceAnswer(trouble=f"{type(error).__name__}: {error}")
-    os.write(result, msgspec.json.encode(answer))
-    os._exit(0)
-
-
 class _Header(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-def _set_capabilities(some: int) -> None:
-    """Have these, of the first 32, permitted and effective, and no others; capset(2)."""
-    words = (ctypes.c_uint32 * 6)(some, some, 0)
+def _set_capabilities(permitted: int, effective: int) -> None:
+    """Have these of the first 32, and no others; capset(2)."""
+    words = (ctypes.c_uint32 * 6)(effective, permitted, 0)
     _check(_libc.capset(ctypes.byref(_Header(_CAPABILITIES, 0)), words))
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
@@ -228,6 +229,27 @@ def pid_namespace(pid: int) -> int | None:
             return None
 
     return _looks.ask(pid, look)
+
+
+def open_pid_namespace(pid: int) -> int | None:
+    """Return a descriptor of a process's pid namespace; None: it has ended, or keeps the kernel from telling."""
+    lock, opened, is_late = Lock(), list[int](), False
+
+    def look() -> None:
+        try:
+            descriptor = os.open(_PROC / str(pid) / "ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        with lock:
+            if is_late:  # nobody takes it any more
+                os.close(descriptor)
+            else:
+                opened.append(descriptor)
+
+    _looks.ask(pid, look)
+    with lock:
+        is_late = True
+        return opened[0] if opened else None
 
 
 def namespace_pids(pid: int) -> list[int]:

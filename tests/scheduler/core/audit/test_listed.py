@@ -201,12 +201,12 @@ def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
     Whose it is, may be known only later: it enters its cgroup after it began.
     """
     told = {
-        3.0: {1: Told({9: 0}, others=30)},
-        4.0: {1: Told({9: 50}, others=30)},
-        6.0: {1: Told({9: 50}, others=40)},
-        8.0: {1: Told({9: 50}, others=40)},
-        10.0: {1: Told({9: 50, 11: 7}, others=40)},
-        12.0: {1: Told({9: 0, 11: 7}, others=0)},
+        3.0: {1: Told({7: 30, 9: 0})},
+        4.0: {1: Told({7: 30, 9: 50})},
+        6.0: {1: Told({7: 40, 9: 50})},
+        8.0: {1: Told({7: 40, 9: 50})},
+        10.0: {1: Told({7: 40, 9: 50, 11: 7})},
+        12.0: {1: Told({7: 0, 9: 0, 11: 7})},
     }
     b, c = Kept(1, 50, B, is_left=False), {1: C}
     assert play(
@@ -231,23 +231,55 @@ def test_what_is_told_of_who_has_a_dead_ones_pid_is_certain() -> None:
 def test_what_was_there_only_before_who_asked_is_nobodys() -> None:
     """Either may have freed it meanwhile: it is not the dead one's, nor that of who lives."""
     rest = Kept(1, 10, UNKNOWN, is_left=True)
-    found = play(ALIVE, (4.0, {1: (9, 80)}, {1: B}, NAMES), told={4.0: {1: Told({9: 40}, others=30)}})
-    assert found[1] == Listing({1: 40}, {1: B}, [ENDING, rest])
+    for one in (Told({7: 30, 9: 40}), Told({9: 40}, others=30)):
+        found = play(ALIVE, (4.0, {1: (9, 80)}, {1: B}, NAMES), told={4.0: {1: one}})
+        assert found[1] == Listing({1: 40}, {1: B}, [ENDING, rest])
+    # Who takes more between the list and the answer has no more than is left.
+    told = {4.0: {1: Told({7: 30, 9: 90})}}
+    assert play(ALIVE, (4.0, {1: (9, 80)}, {1: B}, NAMES), told=told)[1] == Listing({1: 50}, {1: B}, [ENDING])
+
+
+def test_more_than_a_dead_one_had_is_nobodys_if_nobody_was_told_of_it() -> None:
+    """One that came and went unseen may have left it, and another look may find who that was."""
+    rows = [(4.0, {1: (9, 80)}, {1: B}, NAMES), (6.0, {1: (9, 90)}, {1: B}, NAMES)]
+    told = {4.0: {1: Told({9: 50}, others=30)}, 6.0: {1: Told({9: 50}, others=40)}}
+    rest = Kept(1, 10, UNKNOWN, is_left=True)
+    assert play(ALIVE, *rows, told=told)[2] == Listing({1: 50}, {1: B}, [KEPT, rest])
+
+
+def test_who_was_not_told_of_for_a_look_is_taken_for_nobody_else() -> None:
+    """Of three that had the pid the second one was not told of: it is not the third, nor that one's container's."""
+    rows = [
+        ALIVE,
+        (4.0, {1: (9, 80)}, {1: C}, NAMES),
+        (6.0, {1: (11, 90)}, {1: B}, NAMES),
+        (8.0, {1: (11, 90)}, {1: B}, NAMES),
+        (10.0, {1: (11, 90)}, {1: B}, NAMES),
+    ]
+    all_told = Told({7: 30, 9: 50, 11: 10})
+    told = {4.0: {1: Told({7: 30, 9: 50})}, 6.0: {1: Told({7: 30, 11: 10})}, 10.0: {1: all_told}}
+    b, c, rest = {1: B}, Kept(1, 50, C, is_left=False), Kept(1, 50, UNKNOWN, is_left=True)
+    assert play(*rows, lease=20, told=told)[2:] == [
+        Listing({1: 10}, b, [KEPT, rest]),
+        Listing({1: 10}, b, [KEPT, rest]),
+        Listing({1: 10}, b, [KEPT, c]),
+    ]
 
 
 def test_who_lives_is_not_charged_for_a_dead_one_that_nobody_saw() -> None:
+    """Nor is its container: the only birth with that pid since the last look is its own."""
     size = 2 * NOISE
-    told = {2.0: {1: Told({7: 30}, others=size)}}
-    behind = Kept(1, size, C, is_left=False)
-    rows = {1: (7, 30 + size)}
-    found = play(ALIVE, (2.0, rows, {1: A}, NAMES), told=told, origin_of=lambda *_: C)
-    assert found[1] == Listing({1: 30}, {1: A}, [replace(behind, is_ending=True)])
-    assert play((2.0, rows, {1: A}, NAMES), told={2.0: {1: Told({7: 0}, others=30 + size)}}) == [
-        Listing({}, {}, [Kept(1, 30 + size, UNKNOWN, is_left=True)])
+    rest = Kept(1, size, UNKNOWN, is_left=True)
+    told = {2.0: {1: Told({7: 30}, others=size)}, 4.0: {1: Told({7: 30}, others=size)}}
+    rows = [(now, {1: (7, 30 + size)}, {1: A}, NAMES) for now in (2.0, 4.0)]
+    found = play(ALIVE, *rows, told=told, origin_of=lambda *_: A)
+    assert found[1:] == [Listing({1: 30}, {1: A}, [rest])] * 2
+    assert play(rows[0], told={2.0: {1: Told({7: 0}, others=30 + size)}}) == [
+        Listing({}, {}, [replace(rest, size=30 + size)])
     ]
     # A little can be what was freed just now.
     told = {2.0: {1: Told({7: 30}, others=NOISE)}}
-    assert play((2.0, rows, {1: A}, NAMES), told=told) == [Listing({1: 30 + size}, {1: A}, [])]
+    assert play(rows[0], told=told) == [Listing({1: 30 + size}, {1: A}, [])]
 
 
 def test_all_that_came_is_of_whose_container_ends_whoever_asks() -> None:
@@ -286,15 +318,34 @@ def test_who_is_asked_about() -> None:
         sample = MemorySample("gpu", 100, 50, {1: size}, starts={1: start}, listed={1: size})
         return processes.doubtful(sample, _facts(1, owner=owner, uses=uses, lease=lease))
 
-    # Who has more than it may have, and who has memory without having the driver open.
+    # Who has more than it may have, and who has memory and was not seen to have the driver open.
     assert doubts(TOLERATED + 20, 7, A, lease=20) == {}
     assert doubts(TOLERATED + 21, 7, A, lease=20) == {1: [7]}
-    assert (doubts(30, 7, B), doubts(30, 7, B, uses=False), doubts(30, 7, HOST, uses=False)) == ({}, {1: [7]}, {})
-    # Who has the pid of a dead one of another container, and who had it.
+    more = NOISE + 1
+    assert (doubts(more, 7, B), doubts(NOISE, 7, B, uses=False), doubts(more, 7, HOST, uses=False)) == ({}, {}, {})
+    assert doubts(more, 7, B, uses=False) == {1: [7]}
+    # Who has the pid of a dead one of another container, and who had it; and the dead one.
     first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7})
     processes.update(first, _facts(1, owner=A), 0.0)
-    assert (doubts(30, 7, A, lease=30), doubts(30, 9, A, lease=30), doubts(30, 9, B)) == ({}, {}, {1: [9]})
+    assert (doubts(30, 7, A, lease=30), doubts(30, 9, A, lease=30), doubts(30, 9, B)) == ({}, {}, {1: [7, 9]})
     processes.update(replace(first, starts={1: 9}), _facts(1, owner=B), 2.0)
-    assert doubts(30, 11, C, lease=30) == {1: [9, 11]}
+    assert doubts(30, 11, C, lease=30) == {1: [7, 9, 11]}
     ended = MemorySample("gpu", 100, 50, {}, ended={1: 30})
-    assert processes.doubtful(ended, _facts(1, owner=B)) == {1: [9]}
+    assert processes.doubtful(ended, _facts(1, owner=B)) == {1: [7, 9]}
+
+
+def test_a_sample_that_came_late_changes_nothing_that_is_known() -> None:
+    processes = ListedProcesses()
+    late = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, asked=1.0)
+    processes.update(replace(late, asked=0.0), _facts(1, owner=A), 0.0)
+    ended = MemorySample("gpu", 100, 50, {}, ended={1: 30}, asked=2.0)
+    assert processes.update(ended, _facts(1, owner=A), 2.0).kept == [ENDING]
+    assert processes.update(late, _facts(1, owner=A), 3.0).held == {1: 30}
+    assert processes.update(replace(ended, asked=4.0), _facts(1, owner=A), 4.0).kept == [KEPT]
+
+
+def test_managed_memory_of_who_began_since_the_list_is_not_what_is_listed() -> None:
+    processes = ListedProcesses()
+    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}), _facts(1, owner=A), 0.0)
+    both = MemorySample("gpu", 100, 50, {1: 20}, ended={1: 30}, starts={1: 9}, listed={})
+    assert processes.update(both, _facts(1, owner=B), 4.0) == Listing({1: 20}, {1: B}, [ENDING])

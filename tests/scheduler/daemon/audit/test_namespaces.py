@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -83,20 +83,43 @@ def test_what_is_told_is_asked_again_only_where_others_have_some_or_it_changed()
 
 
 def test_who_has_ended_is_asked_about_as_long_as_somebody_has_its_memory() -> None:
+    """Nobody was in doubt about it while it lived; and what is seen of another device is no reason to forget it."""
+
     async def run() -> None:
         with first_process() as pid:
-            devices = Devices(answer(pid, 30, 80), answer(pid, 30, 80))
+            devices = Devices(answer(pid, 30, 80))
             questions = asking(devices)
             sample, doubts = doubt(pid, 80)
-            await questions.ask([sample], doubts)
+            await questions.ask([sample], {"gpu": {}})
         ended = replace(sample, held={}, starts={}, listed={}, ended={pid: 80})
         [start] = sample.starts.values()
+        await questions.ask([replace(ended, device="other", ended={})], {})
         assert (await questions.ask([ended], doubts))[0].told == {pid: Told({start: 30}, 50)}
         held = devices.questions[-1][0].namespace
         assert os.fstat(held)
         await questions.ask([ended], {})
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(held)
+
+    asyncio.run(run())
+
+
+def test_of_many_namespaces_those_are_asked_that_were_not_for_longest() -> None:
+    async def run() -> None:
+        with ExitStack() as stack:
+            pids = [stack.enter_context(first_process()) for _ in range(9)]
+            devices = Devices(*(answer(0, 0, 0) for _ in range(16)))
+            questions = asking(devices)
+            starts = {pid: start_time(pid) for pid in pids}
+            held = {pid: 80 + row for row, pid in enumerate(pids)}
+            sample = MemorySample("gpu", 99, 99, held, starts=starts, listed=held)
+            doubts = {"gpu": {pid: [0, start] for pid, start in starts.items()}}
+            for _ in range(2):
+                await questions.ask([sample], doubts)
+            first, second = ([one.outer[0] for one in each] for each in devices.questions)
+            assert (first, second[0]) == (pids[:0:-1], pids[0])
+            assert len(second) == 8
+            questions.close()
 
     asyncio.run(run())
 
