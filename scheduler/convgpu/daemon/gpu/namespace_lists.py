@@ -7,8 +7,9 @@ whoever has that process's ID on the host by now.
 
 A process of ours is among the container's for some 10 ms each time, or some 30 where only NVML can be asked. It has no
 capability from its first moment on, and user and group IDs of which no two are the same, so that nobody who took one
-of them may limit it (prlimit(2) wants all three). Nobody without CAP_SYS_PTRACE may look into it. The container's root
-can end or stop it. Who does that each time does not want it to be told what it has.
+of them may limit it (prlimit(2) wants all three). Nobody without CAP_SYS_PTRACE may look into it, and who may finds no
+files but the driver's, unless only NVML can be asked. The container's root can end or stop it. Who does that each time
+does not want it to be told what it has.
 
     python -m convgpu.daemon.gpu.namespace_lists LIBRARY <QUESTIONS
 """
@@ -19,8 +20,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import SystemRandom
 from typing import Final, NoReturn
 
@@ -44,7 +47,7 @@ _NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 _NEW_PID: Final = 0x20000000  # CLONE_NEWPID
 _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
 _CAPABILITIES: Final = 0x20080522  # version 3, capabilities(7)
-_SETUID, _NET_ADMIN, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 21
+_SETUID, _NET_ADMIN, _SYS_CHROOT, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 18, 1 << 21
 # How one that asked there ended, by the status of who started it.
 _TOLD, _DISTURBED, _LATE, _OVER = range(4)
 _random: Final = SystemRandom()
@@ -120,11 +123,17 @@ def ask_namespaces(
 
 
 class _Driver:
-    """Tells what processes hold, by the pids that they have for who asks; the kernel's driver does, or NVML."""
+    """Tells what processes hold, by the pids that they have for who asks; the kernel's driver does, or NVML.
 
-    def __init__(self, library: str) -> None:
+    Args:
+        library: NVML.
+        nowhere: a descriptor of an empty folder.
+    """
+
+    def __init__(self, library: str, nowhere: int) -> None:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
         pynvml.nvmlInit()
+        self._nowhere = nowhere
         self._kernel: KernelDriver | None = None
         minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
         try:
@@ -149,8 +158,10 @@ class _Driver:
             pynvml.nvmlInit()
 
     def forget_files(self) -> None:
-        """Give up what opens files, where none has to be opened any more."""
+        """Give up all files but those that are open, where no more have to be opened."""
         if self._kernel is not None:
+            os.fchdir(self._nowhere)
+            os.chroot(".")
             _libc.setfsuid(_NO_IDS[0])
 
 
@@ -163,9 +174,19 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     questions = msgspec.json.decode(sys.stdin.buffer.read(), type=list[NamespaceQuestion])
+    nowhere = _make_nowhere()
     _become_nobody()
-    driver = _Driver(sys.argv[1])
+    driver = _Driver(sys.argv[1], nowhere)
     sys.stdout.buffer.write(msgspec.json.encode([_ask(driver, one) for one in questions]))
+
+
+def _make_nowhere() -> int:
+    """Return a descriptor of a folder that is gone: nothing is in it, and nothing can be made there."""
+    folder = tempfile.mkdtemp()
+    try:
+        return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        Path(folder).rmdir()
 
 
 def _become_nobody() -> None:
@@ -177,9 +198,10 @@ def _become_nobody() -> None:
     os.setresgid(*_NO_IDS)
     _check(_libc.prctl(_SET_KEEP_CAPABILITIES, 1, 0, 0, 0))
     os.setresuid(*_NO_IDS)
-    _set_capabilities(_SETUID | _NET_ADMIN | _SYS_ADMIN, _SETUID | _SYS_ADMIN)
+    few = _SYS_CHROOT | _SYS_ADMIN
+    _set_capabilities(few | _SETUID | _NET_ADMIN, few | _SETUID)
     _libc.setfsuid(0)
-    _set_capabilities(_NET_ADMIN | _SYS_ADMIN, _SYS_ADMIN)
+    _set_capabilities(few | _NET_ADMIN, few)
     _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
 
 

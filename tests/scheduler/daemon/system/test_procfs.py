@@ -286,3 +286,29 @@ def test_a_process_that_keeps_the_kernel_from_telling_keeps_nobody_waiting(silen
     assert start_time(43) == 0  # others are told of
     (silent / "status").write_text("Name:\tx\nState:\tD (disk sleep)\n")
     assert (is_alive(42), start_time(42)) == (False, 0)
+
+
+def test_a_namespace_that_hangs_when_it_is_opened_is_closed_if_that_ever_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one does while its process starts another program, if a FUSE server keeps the kernel waiting."""
+    goes_on, opened, real = threading.Event(), list[int](), os.open
+
+    def hang(path: Path, flags: int) -> int:
+        goes_on.wait()
+        opened.append(real(path, flags))
+        return opened[0]
+
+    monkeypatch.setattr(procfs.os, "open", hang)
+    assert procfs.open_pid_namespace(os.getppid()) is None
+    goes_on.set()
+    monkeypatch.undo()
+
+    def is_closed() -> bool:
+        return bool(opened) and not Path(f"/proc/self/fd/{opened[0]}").exists()
+
+    wait_until(is_closed, "nobody has it")
+    descriptor = procfs.open_pid_namespace(os.getpid())
+    assert descriptor is not None
+    assert os.fstat(descriptor).st_ino == procfs.pid_namespace(os.getpid())
+    os.close(descriptor)
