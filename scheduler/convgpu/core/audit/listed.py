@@ -59,6 +59,7 @@ class _Listed:
         until: likewise, at which it was there.
         found: likewise, at which it was found first, if nobody saw it alive.
         claims: who had its pid since, in their order, and what of the rest may be theirs.
+        unclaimed: bytes that are nobody's, and not of those: they are not theirs later, either.
     """
 
     start: int
@@ -70,6 +71,7 @@ class _Listed:
     until: float = -math.inf
     found: float = -math.inf
     claims: tuple[_Claim, ...] = ()
+    unclaimed: int = 0
 
     def kept(self, pid: int, size: int, now: float) -> Kept:
         """Return what it still has, once it has ended."""
@@ -112,13 +114,14 @@ class ListedProcesses:
         self._known: dict[str, dict[int, _Listed]] = {}
         self._times: dict[str, float] = {}  # when the last sample was asked for, by device
 
-    def update(self, sample: MemorySample, facts: ProcessFacts, now: float) -> Listing:
+    def update(self, sample: MemorySample, facts: ProcessFacts, now: float, *, stores: bool = True) -> Listing:
         """Tell the dead from the living in a sample.
 
         Args:
-            sample: of one device; each is taken once.
+            sample: of one device; each is taken once, in their order.
             facts: about its processes.
             now: seconds on the monotonic clock.
+            stores: what it shows is remembered. What nobody was asked about, would be remembered as a guess.
         """
         before, last = self._known.get(sample.device), self._times.get(sample.device, -math.inf)
         found, fresh = Listing({}, {}, []), dict[int, _Listed]()
@@ -128,10 +131,10 @@ class ListedProcesses:
         for pid in {**sample.ended, **(sample.held or {})}:
             known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
             if start and (known is None or known.start == start) and not _has_others(sample, pid, start):
-                owner = facts.owner_of(pid)
-                size = found.held[pid] = (sample.held or {})[pid]
-                found.owners[pid] = owner
-                fresh[pid] = _Listed(start, size, _merge(owner, known.owner if known is not None else Owner()))
+                owner, size = facts.owner_of(pid), (sample.held or {})[pid]
+                merged = _merge(owner, known.owner if known is not None else Owner())
+                fresh[pid] = _Listed(start, size, merged)
+                found.held[pid], found.owners[pid] = size, owner if owner.container is None else merged
                 continue
             # Who lives may have one behind it that nobody saw; births would name who lives.
             behind = replace(new, found=-math.inf) if start else new
@@ -140,7 +143,7 @@ class ListedProcesses:
                 one = replace(one, owner=Owner(is_known=False))  # nobody saw that anything was kept
             one = _follow(pid, replace(one, ended=min(since, one.ended)), facts, now)
             fresh[pid] = _add(found, sample, pid, one, facts, now)
-        if min(sample.asked, now) >= last:  # else another one was taken meanwhile, and what it showed stays
+        if stores:
             self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return found
 
@@ -178,7 +181,7 @@ def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: Pr
             found.kept.append(Kept(pid, share, claim.owner, is_left=_is_left(claim.owner, facts)))
     if division.nobodys:
         found.kept.append(Kept(pid, division.nobodys, Owner(is_known=False), is_left=True))
-    return replace(one, size=division.dead, claims=division.claims)
+    return replace(one, size=division.had, claims=division.claims, unclaimed=division.unclaimed)
 
 
 def _is_doubtful(pid: int, size: int, facts: ProcessFacts) -> bool:
@@ -200,13 +203,17 @@ class _Division:
 
     Attributes:
         dead: of the dead one.
+        had: what that one may still have, at most.
         nobodys: what may be several ones'.
+        unclaimed: of that, what none of the claims may have.
         claims: who else has the pid or had it, with what may be theirs.
         shares: what those have, by their starts.
     """
 
     dead: int
+    had: int
     nobodys: int
+    unclaimed: int
     claims: tuple[_Claim, ...]
     shares: Mapping[int, int]
 
@@ -239,13 +246,15 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         shares[each] = min(told.own[each], rest)
         claims[each] = replace(claims[each], size=shares[each])
         rest -= shares[each]
+    had = min(one.size, dead + rest) if first is None and claims else dead
+    unclaimed = rest
     if untold:
         guess = _guess(pid, dead + rest, 0 if start in shares else start, replace(one, claims=untold), facts, told)
         claims |= {claim.start: claim for claim in guess.claims}
         shares |= guess.shares
-        dead, rest = guess.dead, guess.nobodys
+        dead, had, rest, unclaimed = guess.dead, guess.had, guess.nobodys, guess.unclaimed
     ordered = sorted(claims.values(), key=lambda claim: claim.start)[-_MOST_CLAIMS:]
-    return _Division(dead, rest, tuple(ordered), shares)
+    return _Division(dead, had, rest, unclaimed, tuple(ordered), shares)
 
 
 def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> _Division:
@@ -264,14 +273,20 @@ def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, t
     claims = _shrink(gone, size - base)
     shares = {claim.start: claim.size for claim in claims if claim.start in told.disturbed}
     more = size - base - sum(claim.size for claim in claims)
-    past = sum(claim.size for claim in claims) - sum(shares.values())
+    unclaimed = min(one.unclaimed, more)
+    more -= unclaimed
+    past = sum(claim.size for claim in claims) - sum(shares.values()) + unclaimed
     if not lives:
-        return _Division(base + (more if first is None else 0), past + (0 if first is None else more), claims, shares)
+        # Who keeps the memory of the dead one can make more of it; but so can who keeps that of others with its pid.
+        if first is not None or any(claim.size for claim in one.claims):
+            return _Division(base, base, past + more, unclaimed + more, claims, shares)
+        return _Division(base + more, base + more, past, unclaimed, claims, shares)
     lease = None if start in told.disturbed else facts.lease_of(pid)
     share = shares[start] = more if lease is None else min(more, lease + TOLERATED)
     if one.owner.volume == facts.owner_of(pid).volume:
-        return _Division(base + more - share, past, (*claims, replace(living, size=0)), shares)
-    return _Division(base, past + more - share, (*claims, replace(living, size=more)), shares)
+        dead = base + more - share
+        return _Division(dead, dead, past, unclaimed, (*claims, replace(living, size=0)), shares)
+    return _Division(base, base, past + more - share, unclaimed, (*claims, replace(living, size=more)), shares)
 
 
 def _shrink(claims: Sequence[_Claim], most: int) -> tuple[_Claim, ...]:
@@ -295,7 +310,12 @@ def _is_left(owner: Owner, facts: ProcessFacts) -> bool:
 
 
 def _merge(owner: Owner, known: Owner) -> Owner:
-    """Return whose a process was, if it is that of nobody any more: its container may end just before it does."""
+    """Return whose a process was, if it is that of nobody any more, as its container may end just before it does.
+
+    It is never that of another container: then somebody else has its pid by now.
+    """
+    if known.container is not None and owner.container not in (None, known.container):
+        return known
     return Owner(
         owner.volume or known.volume, owner.container or known.container, owner.has_session or known.has_session
     )

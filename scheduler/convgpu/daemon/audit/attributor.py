@@ -24,7 +24,7 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity, has_open, was_seen_open
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import is_alive, processes
+from convgpu.daemon.system.procfs import is_alive, processes, start_time
 
 # Seconds for what takes some milliseconds.
 _LEARNING: Final = 0.5
@@ -83,6 +83,8 @@ class Attributor:
         self._namespaces = namespaces
         self._listed = ListedProcesses()
         self._users: dict[int, int] = {}  # the starts of processes that were seen to have the driver open
+        self._owners: dict[int, tuple[int, Owner]] = {}  # the starts of processes, and whose they are, as last seen
+        self._learned: dict[str, MemorySample] = {}  # the last by device that was asked about
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
     def index(self) -> ProcessIndex:
@@ -98,12 +100,16 @@ class Attributor:
             with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
                 await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
         if self._namespaces is None:
+            self._learned |= {sample.device: sample for sample in samples}
             return list(samples)
         index = self.index()
         living = {pid: start for sample in samples for pid, start in sample.starts.items()}
         self._users = {pid: start for pid, start in self._users.items() if living.get(pid, start) == start}
+        self._owners = {pid: owner for pid, owner in self._owners.items() if living.get(pid, owner[0]) == owner[0]}
         doubts = {one.device: self._listed.doubtful(one, self._facts(one, index)) for one in samples}
-        return await self._namespaces.ask(samples, doubts)
+        told = await self._namespaces.ask(samples, doubts)
+        self._learned |= {sample.device: sample for sample in told}
+        return told
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
         """Return what these processes may have on devices now; of a thousand that are connected few use memory."""
@@ -133,7 +139,8 @@ class Attributor:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""
         latest = self._latest.get(sample.device)
         if latest is None or latest[0] is not sample:
-            listing = self._listed.update(sample, self._facts(sample, index), time.monotonic())
+            facts, is_learned = self._facts(sample, index), self._learned.get(sample.device) is sample
+            listing = self._listed.update(sample, facts, time.monotonic(), stores=is_learned)
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
 
@@ -141,7 +148,7 @@ class Attributor:
         device, starts = sample.device, sample.starts
 
         def owner_of(pid: int) -> Owner:
-            return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
+            return self._owner_of(pid, starts.get(pid, 0), index)
 
         def origin_of(pid: int, since: float, until: float) -> Owner:
             place = self._origins.place_of(pid, since, until) if self._origins is not None else ()
@@ -151,7 +158,7 @@ class Attributor:
         leases: list[Leases] = []  # asked for once, if at all
 
         def lease_of(pid: int) -> int | None:
-            if pid not in index.by_pid:
+            if pid not in index.by_pid or owner_of(pid) == Owner():
                 return None
             if not leases:
                 leases.append(self.leases(starts.keys() & index.by_pid.keys()))
@@ -171,6 +178,15 @@ class Attributor:
             return len(pids) > _MOST_PROCESSES or any(uses(pid) for pid in pids if index.volume_of(pid) == name)
 
         return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, keeps)
+
+    def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
+        """Return whose a process is; nobody's if somebody else has its pid by now: answers can take some seconds."""
+        owner = Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
+        if self._owners.get(pid) != (start, owner):
+            if start and start_time(pid) != start:
+                return Owner()
+            self._owners[pid] = start, owner
+        return owner
 
     def _was_seen_using(self, pid: int, start: int) -> bool:
         """Say whether a process was seen to have the driver open, once since it started."""

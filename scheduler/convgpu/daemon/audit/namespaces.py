@@ -104,13 +104,15 @@ class NamespaceQuestions:
             if (place := self._places.get(process)) is not None:
                 sizes[place.inode] = max(sizes[place.inode], size)
                 pids[place.inode].add((place.pid, process[0]))
+        if self._is_asking:
+            return {}
         inodes = sorted(sizes, key=lambda inode: (self._turns.get(inode, 0), -sizes[inode]))[:_MOST]
         self._asked += 1
         self._turns = {inode: turn for inode, turn in self._turns.items() if inode in self._namespaces}
         self._turns |= dict.fromkeys(inodes, self._asked)
         questions = [
             NamespaceQuestion(
-                self._namespaces[inode],
+                os.dup(self._namespaces[inode]),  # who asks may be late, and this one closed
                 sorted({inner for inner, _ in pids[inode]}),
                 sorted({outer for _, outer in pids[inode]}),
             )
@@ -120,16 +122,21 @@ class NamespaceQuestions:
 
     async def _tell(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
         """Return the answers; none if nobody answers. Who hangs in the driver is not joined by another."""
-        if not questions or self._is_asking:
+        if not questions:
             return ()
-        self._is_asking = True
+
+        def end() -> None:
+            for question in questions:
+                os.close(question.namespace)
+            self._is_asking = False
 
         def work() -> Sequence[NamespaceAnswer]:
             try:
                 return self._devices.used_inside(questions)
             finally:
-                self._is_asking = False
+                end()
 
+        self._is_asking = True
         try:
             return await asyncio.wait_for(in_daemon_thread(work), _PATIENCE)
         except UnnamedError as error:
@@ -137,6 +144,9 @@ class NamespaceQuestions:
             self._can_tell = False
         except DeviceError as error:
             log.warning("%s", error)
+        except RuntimeError as error:  # no thread can be started
+            log.warning("%s", error)
+            end()
         except TimeoutError:
             log.warning("NVML has not told within %g s what it lists within PID namespaces", _PATIENCE)
         return ()
@@ -147,23 +157,26 @@ class NamespaceQuestions:
             size, known = sample.listed_with(pid), self._known.get((sample.device, pid))
             if known is not None and known.is_still(size, starts):
                 told[pid] = known.told
-            elif (one := self._told(sample.device, pid, starts, answers)) is not None:
+            elif (one := self._told(sample, pid, starts, answers)) is not None:
                 told[pid] = one
                 self._known[sample.device, pid] = _Known(size, starts, one)
         return replace(sample, told=told) if told else sample
 
     def _told(
-        self, device: str, pid: int, starts: Sequence[int], answers: Mapping[int, NamespaceAnswer]
+        self, sample: MemorySample, pid: int, starts: Sequence[int], answers: Mapping[int, NamespaceAnswer]
     ) -> Told | None:
         """Return what answers say of processes that have or had a pid; None: nothing."""
-        own, least, disturbed = dict[int, int](), list[int](), set[int]()
+        own, least, disturbed, device = dict[int, int](), list[int](), set[int](), sample.device
         for start in starts:
             place = self._places.get((pid, start))
             answer = answers.get(place.inode) if place is not None else None
             if place is None or answer is None:
                 continue
             if answer.most is not None and device in answer.most:
-                own[start] = answer.most[device].get(place.pid, 0)
+                # Who has the same pid there, and on the host another one, is listed by itself as well.
+                namesakes = {each for (each, _), one in self._places.items() if one == place and each != pid}
+                others = sum(map(sample.listed_with, namesakes))
+                own[start] = max(answer.most[device].get(place.pid, 0) - others, 0)
                 least.append(answer.least.get(device, {}).get(pid, 0))
             elif answer.is_disturbed:
                 disturbed.add(start)

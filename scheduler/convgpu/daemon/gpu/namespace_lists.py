@@ -49,7 +49,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRI
 _CAPABILITIES: Final = 0x20080522  # version 3, capabilities(7)
 _SETUID, _NET_ADMIN, _SYS_CHROOT, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 18, 1 << 21
 # How one that asked there ended, by the status of who started it.
-_TOLD, _DISTURBED, _LATE, _OVER = range(4)
+_TOLD, _DISTURBED, _LATE, _OVER, _FAULT = range(5)
 _random: Final = SystemRandom()
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -239,14 +239,15 @@ def _ask_once(driver: _Driver, question: NamespaceQuestion) -> NamespaceAnswer:
 
 def _go(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
     """Have a child of ours tell what it is told within a namespace; end with what became of it."""
-    status = len((_TOLD, _DISTURBED, _LATE, _OVER))  # none of them
+    status = _FAULT
     try:
-        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         _check(_libc.setns(question.namespace, _NEW_PID))  # of the children from now on
         _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
         driver.forget_files()
         _set_capabilities(_NET_ADMIN, 0)
-        _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # setfsuid(2) takes it back
+        # setfsuid(2) takes back both of these.
+        _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
+        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         child = os.fork()
         if child == 0:
             _tell(driver, question, result)
@@ -260,28 +261,34 @@ def _go(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
 
 def _wait(child: int) -> int:
     """Say what becomes of a child: it tells, whoever it is among disturbs it, or it is late."""
-    until = time.monotonic() + _PATIENCE
+    status = _wait_for(child, _PATIENCE)
+    if status is None or os.WIFSTOPPED(status):
+        os.kill(child, signal.SIGKILL)
+        _wait_for(child, _PATIENCE)  # no longer: it may hang in the driver
+        return _LATE if status is None else _DISTURBED
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _DISTURBED
+
+
+def _wait_for(child: int, seconds: float) -> int | None:
+    """Return the status of a child once it has ended, or is stopped; None: it does neither within some seconds."""
+    until = time.monotonic() + seconds
     done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
     while not done and (left := until - time.monotonic()) > 0:
         signal.sigtimedwait({signal.SIGCHLD}, left)
         done, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-    if not done or os.WIFSTOPPED(status):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return _DISTURBED if done else _LATE
-    return _TOLD if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0 else _DISTURBED
+    return status if done else None
 
 
 def _tell(driver: _Driver, question: NamespaceQuestion, result: int) -> NoReturn:
-    """Write what is told here, and end; the status is 0 if it could be written."""
-    status = 1
+    """Write what is told here, and end."""
+    status = _FAULT
     try:
         _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         for descriptor in (0, 1, 2, question.namespace):
             os.close(descriptor)
         answer = NamespaceAnswer(_most(driver, question.inner))
         os.write(result, msgspec.json.encode(answer))
-        status = 0
+        status = _TOLD
     finally:
         os._exit(status)
 

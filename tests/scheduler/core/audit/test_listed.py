@@ -145,7 +145,7 @@ def test_what_is_listed_with_a_hooked_programs_pid_is_not_all_its_own(owner: Own
 
 
 def test_what_came_with_another_that_had_the_pid_is_never_the_dead_ones() -> None:
-    """Also when that one has ended, and what it has is kept; what comes with nobody there is the first one's."""
+    """Also when that one has ended, and what it has is kept: then who keeps it can make more of it."""
     names = {"a", "b", "c"}
     other = Owner("c", "id-c", has_session=True)
 
@@ -163,9 +163,9 @@ def test_what_came_with_another_that_had_the_pid_is_never_the_dead_ones() -> Non
     )[1:] == [
         Listing({1: 50}, {1: B}, [ENDING]),
         Listing({}, {}, [KEPT, rest(50)]),
-        Listing({}, {}, [replace(KEPT, size=35), rest(50)]),
-        Listing({1: 10}, {1: other}, [replace(KEPT, size=35), rest(50)]),
-        Listing({}, {}, [replace(KEPT, size=35), rest(10)]),
+        Listing({}, {}, [KEPT, rest(55)]),
+        Listing({1: 10}, {1: other}, [KEPT, rest(55)]),
+        Listing({}, {}, [KEPT, rest(15)]),
         Listing({}, {}, [replace(KEPT, size=20)]),
     ]
 
@@ -334,14 +334,41 @@ def test_who_is_asked_about() -> None:
     assert processes.doubtful(ended, _facts(1, owner=B)) == {1: [7, 9]}
 
 
-def test_a_sample_that_came_late_changes_nothing_that_is_known() -> None:
+def test_a_sample_about_which_nobody_was_asked_changes_nothing_that_is_known() -> None:
     processes = ListedProcesses()
-    late = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, asked=1.0)
-    processes.update(replace(late, asked=0.0), _facts(1, owner=A), 0.0)
-    ended = MemorySample("gpu", 100, 50, {}, ended={1: 30}, asked=2.0)
-    assert processes.update(ended, _facts(1, owner=A), 2.0).kept == [ENDING]
-    assert processes.update(late, _facts(1, owner=A), 3.0).held == {1: 30}
-    assert processes.update(replace(ended, asked=4.0), _facts(1, owner=A), 4.0).kept == [KEPT]
+    first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, asked=0.0)
+    processes.update(first, _facts(1, owner=A), 0.0)
+    later = MemorySample("gpu", 100, 50, {1: 80}, starts={1: 9}, asked=1.0)
+    assert processes.update(later, _facts(1, owner=B), 1.0, stores=False).kept == [ENDING]
+    assert processes.update(replace(first, asked=2.0), _facts(1, owner=A), 2.0).held == {1: 30}
+
+
+def test_what_was_told_to_be_nobodys_stays_so_where_nobody_is_told_for_a_look() -> None:
+    size = 2 * NOISE
+    rest = Kept(1, size, UNKNOWN, is_left=True)
+    rows = [(now, {1: (7, 30 + size)}, {1: B}, NAMES) for now in (2.0, 4.0)]
+    found = play(*rows, told={2.0: {1: Told({7: 30}, others=size)}})
+    assert found == [Listing({1: 30}, {1: B}, [rest])] * 2
+    dead = [(now, {1: (0, 120)}, {}, NAMES) for now in (6.0, 8.0)]
+    told = {4.0: {1: Told({7: 30, 9: 0})}, 6.0: {1: Told({7: 30, 9: 0})}}
+    rows = [(4.0, {1: (9, 30)}, {1: B}, NAMES), *dead]
+    assert play(ALIVE, *rows, told=told)[2:] == [Listing({}, {}, [KEPT, replace(rest, size=90)])] * 2
+
+
+def test_a_dead_one_that_could_not_be_told_of_has_again_what_others_freed_for_a_look() -> None:
+    rows = [(now, {1: (9, 80)}, {1: B}, NAMES) for now in (4.0, 6.0)]
+    told = {4.0: {1: Told({9: 50}, others=0)}, 6.0: {1: Told({9: 50}, others=30)}}
+    rest = Kept(1, 30, UNKNOWN, is_left=True)
+    assert play(ALIVE, *rows, told=told)[1:] == [
+        Listing({1: 50}, {1: B}, [rest]),
+        Listing({1: 50}, {1: B}, [KEPT]),
+    ]
+
+
+def test_whose_a_process_is_does_not_change_to_another_container() -> None:
+    """Who has its pid by the time that it is asked, is somebody else."""
+    rows = [(2.0, {1: (7, 30)}, {1: B}, NAMES), (4.0, {1: (0, 30)}, {}, NAMES)]
+    assert play(ALIVE, *rows)[1:] == [Listing({1: 30}, {1: A}, []), Listing({}, {}, [ENDING])]
 
 
 def test_managed_memory_of_who_began_since_the_list_is_not_what_is_listed() -> None:
