@@ -242,7 +242,7 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         # Nobody was told of the dead one alone. What was not there before may be of one that came and went unseen.
         dead = min(told.others, size, one.size) if claims else size
     shares, rest = dict[int, int](), size - dead
-    for each in claims.keys() & told.own.keys():
+    for each in sorted(claims.keys() & told.own.keys()):
         shares[each] = min(told.own[each], rest)
         claims[each] = replace(claims[each], size=shares[each])
         rest -= shares[each]
