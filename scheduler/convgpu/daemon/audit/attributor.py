@@ -208,6 +208,8 @@ class Attributor:
         found = []
         for pid, owner in listing.owners.items():
             container, name = owner.container, owner.volume
+            if name is None and container is None and index.container_of(pid) is not None:
+                continue  # who had the pid has ended, and a container's process has it now
             if name is None and container is None and is_alive(pid):
                 found.append(Unlimited(f"pid {pid}", f"pid {pid} on {device}", listing.held[pid], {pid}, pid))
             elif name is None and container is not None:

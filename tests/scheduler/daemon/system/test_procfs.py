@@ -17,7 +17,7 @@ from daemon import wait_until
 
 from convgpu.daemon.system import procfs
 from convgpu.daemon.system.mappings import managed_size
-from convgpu.daemon.system.open_files import has_open
+from convgpu.daemon.system.open_files import has_open, was_seen_open
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 from convgpu.daemon.system.procfs import (
     cgroup_tables,
@@ -312,3 +312,15 @@ def test_a_namespace_that_hangs_when_it_is_opened_is_closed_if_that_ever_returns
     assert descriptor is not None
     assert os.fstat(descriptor).st_ino == procfs.pid_namespace(os.getpid())
     os.close(descriptor)
+
+
+def test_who_has_many_files_may_have_one_open_and_was_not_seen_to() -> None:
+    null, other = (1, 3, None), (9999, 0, None)
+    opened = [os.open("/proc/self/status", os.O_RDONLY) for _ in range(1001)]
+    try:
+        assert (has_open(os.getpid(), other), was_seen_open(os.getpid(), other)) == (True, False)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    with Path("/dev/null").open("rb"):
+        assert (has_open(os.getpid(), null), was_seen_open(os.getpid(), null)) == (True, True)
