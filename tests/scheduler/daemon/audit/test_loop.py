@@ -51,7 +51,16 @@ def is_exact(share: dict[str, int]) -> bool:
 
 
 HOOKED = f"tail -f /dev/null | LD_PRELOAD=$HOOK {HOLD} --wait-for-stdin 1g &"
-ESCAPED = f"tail -f /dev/null | {HOLD} --wait-for-stdin 3g & wait"
+# Once it is told so: else the audit can be first, and the hooked one has no room.
+ESCAPED = f"read go; tail -f /dev/null | {HOLD} --wait-for-stdin 3g & wait"
+
+
+def let_escape(daemon: Daemon, program: subprocess.Popen[bytes]) -> None:
+    """Let a program of container "a" take memory past the hook, once another one has its own by the hook."""
+    wait_until(lambda: is_exact(share(daemon, "a")), "the hooked one holds its memory")
+    assert program.stdin is not None
+    program.stdin.write(b"go\n")
+    program.stdin.flush()
 
 
 def test_memory_of_foreign_programs_is_not_handed_out(daemon: Daemon) -> None:
@@ -97,7 +106,8 @@ def test_a_container_without_a_limit_is_named_once(daemon: Daemon, cgroup: Path)
 def test_what_escapes_the_hook_is_charged_to_its_container_and_shown(daemon: Daemon) -> None:
     folder = daemon.container("a", memory="8g")
     other = daemon.container("b", memory="13g")
-    with running(folder, HOOKED, ESCAPED, apart=True):
+    with running(folder, HOOKED, ESCAPED, apart=True) as program:
+        let_escape(daemon, program)
         wait_until(lambda: share(daemon, "a")["usage"] > 4 * GIB, "it is charged")
         a = share(daemon, "a")
         assert a["usage"] == a["seen"] > 4 * GIB + 800 * MIB, a
@@ -130,6 +140,7 @@ def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str, mo
             running(folder, HOOKED, ESCAPED, apart=True) as greedy,
         ):
             wait_until(lambda: is_exact(share(daemon, "b")), "the neighbour holds its memory")
+            let_escape(daemon, greedy)
             wait_until(lambda: bool(daemon.events("overused")), "it is noticed")
             [event] = daemon.events("overused")
             assert (event["container"], event["size"] > 3 * GIB) == ("a", True)
