@@ -21,7 +21,7 @@
 #define CONVGPU_MAX_DEVICES 63u
 /* Bits of the page's `flags`, set by the scheduler before it sends the page. */
 #define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
-#define CONVGPU_PAGE_CHOSEN 2u /* the scheduler chose the GPUs: the program may see those of WELCOME only */
+#define CONVGPU_PAGE_CHOSEN 2u /* not all GPUs are the container's: the program may see those of WELCOME only */
 #define CONVGPU_PAGE_WITHDRAW 4u /* the scheduler takes allocations back that were paused (WITHDRAW) */
 #define CONVGPU_PAGE_UNIFIED 8u /* allocations are managed memory, and may be more than the device has */
 

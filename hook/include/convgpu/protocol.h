@@ -96,7 +96,7 @@
 #define CONVGPU_ABLE_IDLE 4u       /* the process answers WATCH */
 
 /* Bits of OBSERVED.flags. */
-#define CONVGPU_OBSERVED_CHOSEN 1u /* the scheduler chose the GPUs: one with limit 0 is not to be seen */
+#define CONVGPU_OBSERVED_CHOSEN 1u /* not all GPUs are the container's: one with limit 0 is not to be seen */
 
 /* Fields of each fixed body: X(type, name). Arrays: A(type, name, count). */
 #define CONVGPU_HEADER_FIELDS(X, A)                                             \

@@ -33,18 +33,16 @@ static void say_unknown(const char *asked) {
     int length = (int)strcspn(list.unknown, ",");
     bool meant = strncmp(list.unknown, "GPU-", 4) == 0 || (*list.unknown >= '0' && *list.unknown <= '9');
     if (!meant || atomic_exchange(&warned, true)) return; /* -1 and the like: hidden on purpose */
-    log_refusal(
-        "%s=%.80s: %.*s is none of the GPUs that were chosen for this container (numbers count those alone). "
-        "Name GPUs by the volume's option `gpus`.",
-        name, asked, length < 48 ? length : 48, list.unknown);
+    log_refusal("%s=%.80s: %.*s is none of this container's GPUs (numbers count those alone). "
+                "Name GPUs by the volume's option `gpus`.",
+                name, asked, length < 48 ? length : 48, list.unknown);
 }
 
 static void say_absent(void) {
     if (atomic_exchange(&warned, true)) return;
-    log_refusal(
-        "not all GPUs that were chosen for this container (%.240s) are in it: start it with `--gpus all`, or "
-        "name its GPUs by the volume's option `gpus`.",
-        list.text);
+    log_refusal("not all of this container's GPUs (%.240s) are in it: start it with `--gpus all`, or "
+                "name its GPUs by the volume's option `gpus`.",
+                list.text);
 }
 
 static void check(CUresult result) {

@@ -56,6 +56,7 @@ static uint32_t chosen_count; /* rows of the last WELCOME if they were chosen, e
 static struct convgpu_page offline;
 static struct convgpu_page *page = &offline; /* guarded by `swap` */
 static _Atomic bool elastic, unified;        /* the first page said so */
+static bool confined;                        /* likewise, and CUDA began with it; guarded by `swap` */
 static bool welcomed_before;                 /* guarded by `swap` */
 
 static uint64_t load(const _Atomic uint64_t *number) {
@@ -310,9 +311,10 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
         if (!welcomed_before) {
             elastic = welcomed->flags & CONVGPU_PAGE_ELASTIC;
             unified = welcomed->flags & CONVGPU_PAGE_UNIFIED;
+            confined = welcomed->flags & CONVGPU_PAGE_CHOSEN;
         }
         welcomed_before = true;
-        chosen_count = welcomed->flags & CONVGPU_PAGE_CHOSEN ? count : 0;
+        chosen_count = confined ? count : 0;
     }
     spinlock_unlock(&swap);
     return room;
@@ -326,7 +328,7 @@ void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
     swap = (struct spinlock){0};
     page = &offline;
-    elastic = unified = welcomed_before = false;
+    elastic = unified = confined = welcomed_before = false;
     account_count = chosen_count = 0;
     memset(accounts, 0, sizeof accounts);
     clear_offline();

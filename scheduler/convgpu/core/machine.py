@@ -152,6 +152,13 @@ class Machine:
         known = self._state.containers.get(container)
         return None if known is None else known.choice
 
+    def hides_others(self, container: str) -> bool:
+        """Say whether programs are shown only the devices that a container has: not if it has all of this host's."""
+        if self.choice(container) is not None:
+            return True
+        limited = self._ledger.accounts.get(container, {})
+        return bool(limited) and not limited.keys() >= self.devices
+
     def placement(self, container: str) -> Placement | None:
         """Return where a container with a choice was placed, and why; None while it is not placed."""
         known = self._state.containers.get(container)

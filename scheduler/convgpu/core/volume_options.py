@@ -167,7 +167,7 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | 
     for device in devices:
         if device.uuid in limits:
             _check_limit(text, limits[device.uuid], device, may_wait=may_wait)
-    return limits
+    return {device.uuid: limits[device.uuid] for device in devices if device.uuid in limits}
 
 
 def _check_least(
@@ -391,10 +391,10 @@ def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity
             raise OptionError(f"no GPU has anything to hand out: {why}")
         return usable
     names = {str(device.index): device for device in devices} | {device.uuid: device for device in devices}
-    chosen: dict[str, DeviceCapacity] = {}
+    chosen = set()
     for part in text.split(","):
         device = names.get(part.strip())
         if device is None:
             raise OptionError(f"gpus={text}: no device {part.strip()!r}; devices: any, any:N, all, {', '.join(names)}")
-        chosen[device.uuid] = device
-    return list(chosen.values())
+        chosen.add(device.uuid)
+    return [device for device in devices if device.uuid in chosen]  # programs count them in the host's order

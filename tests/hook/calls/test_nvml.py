@@ -74,10 +74,10 @@ def test_a_container_sees_its_own(daemon: Daemon, join: Join, smi: Smi, lookup: 
     assert {row[1] for row in card[1:-1]} == {first.pid, second.pid, stranger.pid}
 
 
-def test_a_device_without_a_limit_is_full(daemon: Daemon, join: Join, smi: Smi) -> None:
+def test_a_device_that_the_container_has_not_is_not_shown(daemon: Daemon, join: Join, smi: Smi) -> None:
     folder = daemon.container("a", memory="4g", gpus="1")
     join(daemon.container("b", memory="4g"))
-    assert smi(folder) == [(0, 16 * GIB, 16 * GIB, 0), (1, 4 * GIB, 0, 4 * GIB)]
+    assert smi(folder) == [(0, 4 * GIB, 0, 4 * GIB)]
 
 
 def test_a_limit_that_the_first_program_brings(daemon: Daemon, smi: Smi) -> None:

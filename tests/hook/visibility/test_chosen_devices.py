@@ -52,8 +52,8 @@ def test_a_list_of_the_programs_own_chooses_among_them(
     cuda, errors = container.run("print(json.dumps(by_cuda()))", visible=asked)
     assert cuda == (named(shown) if isinstance(shown, list) else shown)
     expected = (
-        f"convgpu: CUDA_VISIBLE_DEVICES={asked:.80}: {unknown.format(*UUIDS)} is none of the GPUs that were chosen for "
-        "this container (numbers count those alone). Name GPUs by the volume's option `gpus`.\n"
+        f"convgpu: CUDA_VISIBLE_DEVICES={asked:.80}: {unknown.format(*UUIDS)} is none of this container's GPUs "
+        "(numbers count those alone). Name GPUs by the volume's option `gpus`.\n"
     )
     assert errors == (expected if unknown else "")
 
@@ -190,7 +190,7 @@ open(devices, "w").writelines(rows[:2])
 print(json.dumps(by_cuda()))
 """
     line = (
-        f"convgpu: not all GPUs that were chosen for this container ({UUIDS[3]}) are in it: start it with "
+        f"convgpu: not all of this container's GPUs ({UUIDS[3]}) are in it: start it with "
         "`--gpus all`, or name its GPUs by the volume's option `gpus`.\n"
     )
     assert container.run(program) == (NO_DEVICE, line)

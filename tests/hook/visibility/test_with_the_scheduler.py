@@ -78,7 +78,27 @@ def test_processes_of_one_container_share_its_devices(daemon: Daemon) -> None:
         program.end()
 
 
-def test_devices_that_the_user_named_are_all_shown(daemon: Daemon, uuids: list[str]) -> None:
-    program = Running(daemon.container("a", memory="4g", gpus="1"))
-    assert program.sees == {"before": uuids, "cuda": uuids, "after": uuids}
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({"memory": "4g", "gpus": "1"}, [1]),
+        ({"memory": "4g", "gpus": "2,0"}, [0, 2]),
+        ({"memory": "{2}:2g,{1}:4g"}, [1, 2]),
+        ({"memory": "4g", "gpus": "all"}, [0, 1, 2]),
+        ({"memory": "4g", "gpus": "0,1,2"}, [0, 1, 2]),
+    ],
+)
+def test_a_program_sees_what_its_user_named(
+    daemon: Daemon, uuids: list[str], options: dict[str, str], numbers: list[int]
+) -> None:
+    terms = {name: value.format(*uuids) for name, value in options.items()}
+    program = Running(daemon.container("a", **terms))
+    seen = [uuids[number] for number in numbers]
+    assert program.sees == {"before": seen, "cuda": seen, "after": seen}
+    program.end()
+
+
+def test_a_number_of_the_programs_is_one_of_the_named_gpus(daemon: Daemon, uuids: list[str]) -> None:
+    program = Running(daemon.container("a", memory="4g", gpus="1,2"), visible="1")
+    assert program.sees["cuda"] == [uuids[2]]
     program.end()

@@ -168,8 +168,6 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
     words += ["-e", _joined("LD_PRELOAD", LIBRARY_PATH, line, around)]
     if around.access.library_path is not None and not chooses_gpus(line):
         words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
-        if request.gpus is None and request.devices:  # Docker hides no simulated device: there is none to hide
-            words += ["-e", f"CUDA_VISIBLE_DEVICES={','.join(request.devices)}"]
     if around.user and not _is_labelled(line):
         words += ["--label", f"{USER}={around.user}"]
     # The user's `--` stays: without it an image named like an option would be read as one.

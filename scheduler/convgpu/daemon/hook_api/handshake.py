@@ -162,17 +162,15 @@ class Handshake:
         """Have GPUs chosen if that is due.
 
         Raises:
-            OptionError: none can be chosen now, or the process has none of those that were chosen before.
+            OptionError: none can be chosen now, or the process sees none of its container's.
         """
         name, visible = hello.container, hello.visible
         self._lifecycle.place(name, visible, hello.held)
-        placement = self._machine.placement(name)
-        if self._machine.choice(name) is None:
-            return
-        if placement is None:
+        if self._machine.choice(name) is not None and self._machine.placement(name) is None:
             raise OptionError(describe_obstacles(self._machine.propose(name, visible), self._containers.devices))
-        if visible and not hello.held and not set(visible) & set(placement.devices):
-            raise OptionError(describe_absence(placement.devices, visible, self._containers.devices))
+        limited = tuple(self._machine.accounts(name))
+        if visible and not hello.held and not set(visible) & set(limited):
+            raise OptionError(describe_absence(limited, visible, self._containers.devices))
 
     def _save(self, identity: PreviousSession) -> None:
         """Save a process for the next scheduler before it can hold memory."""

@@ -25,8 +25,8 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
     """
     uuid = uuid_text(device)
     account = machine.account(container, uuid)
-    flags = ObservedFlag(0) if machine.choice(container) is None else ObservedFlag.CHOSEN
-    if flags and machine.placement(container) is None:
+    flags = ObservedFlag.CHOSEN if machine.hides_others(container) else ObservedFlag(0)
+    if machine.choice(container) is not None and machine.placement(container) is None:
         chosen = machine.propose(container).devices
         return Observed(machine.offer(container)[uuid] if uuid in chosen else 0, 0, flags=flags)
     if account is None:

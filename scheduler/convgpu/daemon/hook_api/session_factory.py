@@ -85,4 +85,4 @@ class SessionFactory:
             flags |= PageFlag.ELASTIC
         if self.fixed.is_unified(container):
             flags |= PageFlag.UNIFIED
-        return flags if self._machine.choice(container) is None else flags | PageFlag.CHOSEN
+        return flags | PageFlag.CHOSEN if self._machine.hides_others(container) else flags

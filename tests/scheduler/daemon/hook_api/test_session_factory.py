@@ -17,7 +17,7 @@ def test_a_session_without_a_page_leaves_no_descriptor_of_the_process(monkeypatc
         raise OSError("no descriptors are left")
 
     monkeypatch.setattr(session_factory, "Page", fail)
-    none, machine = cast("Any", None), cast("Any", SimpleNamespace(accounts=lambda _: {}, choice=lambda _: None))
+    none, machine = cast("Any", None), cast("Any", SimpleNamespace(accounts=lambda _: {}, hides_others=lambda _: False))
     fixed = cast("Any", SimpleNamespace(may_leave=lambda _: False, is_unified=lambda _: False))
     factory = SessionFactory(machine, none, none, lambda: 0.0, fixed)
     process = os.pidfd_open(os.getpid())
