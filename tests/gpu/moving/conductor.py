@@ -235,7 +235,7 @@ class Conductor:
     def _answer(self, member: Member, request: int, message: m.Message, elastic: bool) -> None:
         match message:
             case m.Hello():
-                member.page = Page(self._library, 1, PageFlag.ELASTIC if elastic else 0)
+                member.page = Page(self._library, 1, PageFlag.CHOSEN | (PageFlag.ELASTIC if elastic else 0))
                 member.page.lease(0, HEADROOM)
                 frame = m.pack(m.Welcome(PAGE_SIZE, (m.DeviceRow(self._uuid, self.total, 0),)), request)
                 socket.send_fds(member.connection, [frame], [member.page.descriptor])
