@@ -229,9 +229,10 @@ def test_a_gang_and_memory_that_may_leave_are_placed_like_everybody_else(tmp_pat
             daemon.container("h", memory="9g", gang="big:4")
 
 
-def test_a_process_that_has_none_of_the_gpus_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [{}, {"gpus": "0"}])
+def test_a_process_that_has_none_of_the_gpus_is_told(tmp_path: Path, named: dict[str, str]) -> None:
     with running_daemon(tmp_path / "d", FOUR) as daemon:
-        folder = daemon.container("a", memory="2g")
+        folder = daemon.container("a", memory="2g", **named)
         seen = [uuid_bytes(uuid) for uuid in uuids(daemon)]
         Process(folder).hello()
         assert refusal(Process(folder), seen[1], seen[2]) == (
