@@ -33,11 +33,13 @@ class Told:
             nobody was told of.
         others: bytes of all others together, at least.
         disturbed: the starts of processes in whose namespace who asked was ended or stopped, each time.
+        unasked: what was told last of those who could be asked and were not, for want of time, likewise; None: nothing.
     """
 
     own: Mapping[int, int]
     others: int = 0
     disturbed: AbstractSet[int] = frozenset()
+    unasked: Mapping[int, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

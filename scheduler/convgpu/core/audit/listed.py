@@ -147,6 +147,21 @@ class ListedProcesses:
             self._known[sample.device], self._times[sample.device] = fresh, min(sample.asked, now)
         return found
 
+    def replaced(self, sample: MemorySample) -> dict[int, str | None]:
+        """Return the pids of living processes that dead ones had, and whose volume it was that lived before.
+
+        None: that one was known to be dead, or no container's.
+        """
+        known = self._known.get(sample.device, {})
+        pairs = {pid: known[pid] for pid, start in sample.starts.items() if pid in known and known[pid].start != start}
+        return {pid: one.owner.volume if one.ended == math.inf else None for pid, one in pairs.items()}
+
+    def remembered(self, device: str) -> set[tuple[int, int]]:
+        """Return the pids and starts of the dead whose memory is kept, and of all who had their pids since."""
+        known = self._known.get(device, {})
+        starts = {pid: [one.start, *(claim.start for claim in one.claims)] for pid, one in known.items()}
+        return {(pid, start) for pid, each in starts.items() for start in each if start}
+
     def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, list[int]]:
         """Return the pids with which memory of several processes may be listed, and the starts of those to ask about.
 
@@ -235,15 +250,17 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
     if start:
         before = claims.get(start, _Claim(start, Owner()))
         claims[start] = replace(before, owner=_merge(facts.owner_of(pid), before.owner))
-    first = told.own.get(one.start) if one.start else None
-    untold = tuple(claim for claim in claims.values() if claim.start not in told.own)
+    own = _figures(pid, size, start, one, facts, told)
+    first = own.get(one.start) if one.start else None
+    untold = tuple(claim for claim in claims.values() if claim.start not in own)
     dead = min(size, first or 0)
     if first is None and not untold:
         # Nobody was told of the dead one alone. What was not there before may be of one that came and went unseen.
-        dead = min(told.others, size, one.size) if claims else size
+        others = max(size - sum(own.values()), 0) if told.unasked else told.others
+        dead = min(others, size, one.size) if claims else size
     shares, rest = dict[int, int](), size - dead
-    for each in sorted(claims.keys() & told.own.keys()):
-        shares[each] = min(told.own[each], rest)
+    for each in sorted(claims.keys() & own.keys()):
+        shares[each] = min(own[each], rest)
         claims[each] = replace(claims[each], size=shares[each])
         rest -= shares[each]
     had = min(one.size, dead + rest) if first is None and claims else dead
@@ -255,6 +272,24 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         dead, had, rest, unclaimed = guess.dead, guess.had, guess.nobodys, guess.unclaimed
     ordered = sorted(claims.values(), key=lambda claim: claim.start)[-_MOST_CLAIMS:]
     return _Division(dead, had, rest, unclaimed, tuple(ordered), shares)
+
+
+def _figures(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> Mapping[int, int]:
+    """Return what each has, by its start, as far as that is told or was told before; see `_divide` for the arguments.
+
+    Who could be asked and was not, has what was told of it last, or what it leased. Nothing is guessed of it: what came
+    could be a dead one's, who waited for that moment.
+    """
+    own = dict(told.own)
+    for each, last in told.unasked.items():
+        if each != one.start:
+            own[each] = last or 0
+        elif last is not None:
+            own[each] = last
+    if start in told.unasked and (lease := facts.lease_of(pid)) is not None:
+        more = max(size - own.get(one.start, one.size), 0)
+        own[start] = max(own[start], min(more, lease + TOLERATED))
+    return own
 
 
 def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, told: Told) -> _Division:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core.audit.attribution import (
+    NOISE,
     Attribution,
     Kept,
     MemorySample,
@@ -19,17 +20,16 @@ from convgpu.core.audit.attribution import (
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
+from convgpu.daemon.audit.driver_users import DriverUsers
 from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
-from convgpu.daemon.system.open_files import FileIdentity, has_open, was_seen_open
+from convgpu.daemon.system.open_files import FileIdentity
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import is_alive, processes, start_time
+from convgpu.daemon.system.procfs import is_alive, start_time
 
 # Seconds for what takes some milliseconds.
 _LEARNING: Final = 0.5
-# Processes of the host, of more nobody asks whose they are (30 us each).
-_MOST_PROCESSES: Final = 4096
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
 
@@ -78,11 +78,10 @@ class Attributor:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
-        self._control = control
+        self._users = DriverUsers(control)
         self._origins = origins
         self._namespaces = namespaces
         self._listed = ListedProcesses()
-        self._users: dict[int, int] = {}  # the starts of processes that were seen to have the driver open
         self._owners: dict[int, tuple[int, Owner]] = {}  # the starts of processes, and whose they are, as last seen
         self._learned: dict[str, MemorySample] = {}  # the last by device that was asked about
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
@@ -99,17 +98,30 @@ class Attributor:
         if self._origins is not None and any(sample.ended for sample in samples):
             with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
                 await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
-        if self._namespaces is None:
-            self._learned |= {sample.device: sample for sample in samples}
-            return list(samples)
-        index = self.index()
-        living = {pid: start for sample in samples for pid, start in sample.starts.items()}
-        self._users = {pid: start for pid, start in self._users.items() if living.get(pid, start) == start}
-        self._owners = {pid: owner for pid, owner in self._owners.items() if living.get(pid, owner[0]) == owner[0]}
-        doubts = {one.device: self._listed.doubtful(one, self._facts(one, index)) for one in samples}
-        told = await self._namespaces.ask(samples, doubts)
+        await self._look(samples)
+        told = list(samples)
+        if self._namespaces is not None:
+            index = self.index()
+            doubts = {one.device: self._listed.doubtful(one, self._facts(one, index)) for one in samples}
+            remembered = {one.device: self._listed.remembered(one.device) for one in samples}
+            told = await self._namespaces.ask(samples, doubts, remembered)
         self._learned |= {sample.device: sample for sample in told}
         return told
+
+    async def _look(self, samples: Sequence[MemorySample]) -> None:
+        """Look at who uses the driver, where it matters: what that takes, nobody waits for."""
+        index, starts, volumes = self.index(), dict[int, int](), set[str]()
+        for sample in samples:
+            replaced = self._listed.replaced(sample)
+            volumes |= {volume for volume in replaced.values() if volume is not None}
+            starts |= {
+                pid: start
+                for pid, start in sample.starts.items()
+                if pid in replaced or (pid not in index.by_pid and sample.listed_with(pid) > NOISE)
+            }
+        living = {pid: start for sample in samples for pid, start in sample.starts.items()}
+        self._owners = {pid: owner for pid, owner in self._owners.items() if living.get(pid, owner[0]) == owner[0]}
+        await self._users.look(starts, volumes, index)
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
         """Return what these processes may have on devices now; of a thousand that are connected few use memory."""
@@ -147,8 +159,12 @@ class Attributor:
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
         device, starts = sample.device, sample.starts
 
+        owners: dict[int, Owner] = {}  # each is asked for several times, and takes 50 us
+
         def owner_of(pid: int) -> Owner:
-            return self._owner_of(pid, starts.get(pid, 0), index)
+            if pid not in owners:
+                owners[pid] = self._owner_of(pid, starts.get(pid, 0), index)
+            return owners[pid]
 
         def origin_of(pid: int, since: float, until: float) -> Owner:
             place = self._origins.place_of(pid, since, until) if self._origins is not None else ()
@@ -168,33 +184,21 @@ class Attributor:
             return self._machine.runs(name) and self._machine.account(name, device) is not None
 
         def uses(pid: int) -> bool:
-            return self._control is None or has_open(pid, self._control)
+            return self._users.uses(pid, starts[pid])
 
         def surely_uses(pid: int) -> bool:
-            return self._was_seen_using(pid, starts[pid])
+            return self._users.surely_uses(pid, starts[pid])
 
-        def keeps(name: str) -> bool:
-            pids = processes()
-            return len(pids) > _MOST_PROCESSES or any(uses(pid) for pid in pids if index.volume_of(pid) == name)
-
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, keeps)
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, self._users.keeps)
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
         """Return whose a process is; nobody's if somebody else has its pid by now: answers can take some seconds."""
-        owner = Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
+        owner = Owner(*index.owner_of(pid), pid in index.by_pid)
         if self._owners.get(pid) != (start, owner):
             if start and start_time(pid) != start:
                 return Owner()
             self._owners[pid] = start, owner
         return owner
-
-    def _was_seen_using(self, pid: int, start: int) -> bool:
-        """Say whether a process was seen to have the driver open, once since it started."""
-        if self._control is None or self._users.get(pid) == start:
-            return True
-        if is_user := was_seen_open(pid, self._control):
-            self._users[pid] = start
-        return is_user
 
     def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
         """Return what containers that have ended still hold of a device, for others keep it."""

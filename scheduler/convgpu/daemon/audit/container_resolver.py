@@ -1,7 +1,7 @@
 """Finds the container that a process belongs to. The kernel tells, never the process itself."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -29,9 +29,16 @@ class ProcessIndex:
         """Return the volume of the container that a process belongs to, None for an external process."""
         return self.by_pid.get(pid) or self.without_session(pid)
 
+    def owner_of(self, pid: int) -> tuple[str | None, str | None]:
+        """Return both `volume_of` and `container_of`."""
+        ids = containers_of(pid)
+        return self.by_pid.get(pid) or self._volume(pid, ids), self.outermost(ids)
+
     def without_session(self, pid: int) -> str | None:
         """As `volume_of`, but only by what the kernel says of the process now."""
-        ids = containers_of(pid)
+        return self._volume(pid, containers_of(pid))
+
+    def _volume(self, pid: int, ids: Sequence[str]) -> str | None:
         if ids:
             return self.by_id.get(self.outermost(ids) or "")
         namespace = pid_namespace(pid)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import pynvml
 
 from convgpu.daemon.gpu.kernel_driver import KernelDriver
-from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion, ask_namespaces
+from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceAsker, NamespaceQuestion
 from convgpu.daemon.gpu.process_lists import listed_on, or_none
 from convgpu.protocol.records import Telemetry
 
@@ -94,6 +94,8 @@ class Devices(Protocol):
     def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
         """Return what processes hold, asked for within their PID namespaces: dead ones too, whoever has their pids now.
 
+        Without questions who asks is ended.
+
         Raises UnnamedError if the driver does not tell them apart.
         """
         ...
@@ -147,6 +149,7 @@ class NvmlDevices:
                 f"no NVIDIA driver: {error}; install it, or try ConvGPU without a card: CONVGPU_DEVICES=simulated:16GiB"
             ) from error
         self._library = str(library or "libnvidia-ml.so.1")
+        self._namespaces = NamespaceAsker(self._library)
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
         self._kernel: KernelDriver | OSError | None = None
@@ -211,7 +214,7 @@ class NvmlDevices:
         if (major := re.match(r"\d+", version)) and int(major[0]) < _TOLD_BY_NAMESPACE:
             raise UnnamedError(f"driver {version} lists no processes by PID namespace: {_TOLD_BY_NAMESPACE} does")
         try:
-            return ask_namespaces(self._library, questions)
+            return self._namespaces.ask(questions)
         except OSError as error:
             raise DeviceError(f"NVML does not tell what it lists within PID namespaces: {error}") from error
 

@@ -51,20 +51,14 @@ def holders(pids: Iterable[int], files: Collection[FileIdentity]) -> Iterator[tu
             continue  # it has ended
 
 
-def has_open(pid: int, file: FileIdentity) -> bool:
+def has_open(pid: int, file: FileIdentity) -> bool | None:
     """Say whether a process has a file open or mapped; of a device, any of its kind (major number).
 
-    Yes, too, if that cannot be told, or not in time (see `bounded_looks`), or if it has more than a thousand of either.
-    Its first thread's descriptors count; once that has ended it shows none, and nobody can tell.
+    None if that cannot be told, or not in time (see `bounded_looks`), or if it has more than a thousand of either. Its
+    first thread's descriptors count; once that has ended it shows none, and nobody can tell.
     """
-    if _looks.ask(pid, lambda: _has_open(pid, file)) is not False:
-        return True
-    return not is_running(pid) and is_alive(pid)
-
-
-def was_seen_open(pid: int, file: FileIdentity) -> bool:
-    """Say likewise, but no if that cannot be told."""
-    return _looks.ask(pid, lambda: _has_open(pid, file)) is True
+    found = _looks.ask(pid, lambda: _has_open(pid, file))
+    return None if found is False and not is_running(pid) and is_alive(pid) else found
 
 
 def _has_open(pid: int, file: FileIdentity) -> bool | None:

@@ -376,3 +376,42 @@ def test_managed_memory_of_who_began_since_the_list_is_not_what_is_listed() -> N
     processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}), _facts(1, owner=A), 0.0)
     both = MemorySample("gpu", 100, 50, {1: 20}, ended={1: 30}, starts={1: 9}, listed={})
     assert processes.update(both, _facts(1, owner=B), 4.0) == Listing({1: 20}, {1: B}, [ENDING])
+
+
+@pytest.mark.parametrize(
+    ("lease", "unasked", "expected"),
+    [
+        (None, {7: 30, 9: 0}, Listing({}, {}, [KEPT, Kept(1, 12, UNKNOWN, is_left=True)])),
+        (None, {7: None, 9: None}, Listing({}, {}, [KEPT, Kept(1, 12, UNKNOWN, is_left=True)])),
+        (None, {7: 20, 9: 10}, Listing({1: 10}, {1: B}, [replace(KEPT, size=20), Kept(1, 12, UNKNOWN, is_left=True)])),
+        (5, {7: 30, 9: 0}, Listing({1: 12}, {1: B}, [KEPT])),
+    ],
+)
+def test_nothing_is_guessed_of_who_could_be_asked_and_was_not(
+    lease: int | None, unasked: Mapping[int, int | None], expected: Listing
+) -> None:
+    """Who keeps a dead one's memory could make more of it while nobody asks, and have an innocent ended."""
+    told = {6.0: {1: Told({}, unasked=unasked)}}
+    innocent = [(time, {1: (9, size)}, {1: B}, {"a", "b"}) for time, size in ((4.0, 30), (6.0, 42))]
+    assert play(ALIVE, *innocent, told=told, lease=lease)[2] == expected
+
+
+def test_the_dead_and_who_had_their_pids_are_remembered_for_the_next_question() -> None:
+    processes = ListedProcesses()
+
+    def see(rows: Mapping[int, tuple[int, int]], now: float) -> tuple[dict[int, str | None], set[tuple[int, int]]]:
+        held = {pid: size for pid, (start, size) in rows.items() if start}
+        ended = {pid: size for pid, (start, size) in rows.items() if not start}
+        starts = {pid: start for pid, (start, _) in rows.items() if start}
+        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
+        replaced = processes.replaced(sample)
+        yes = lambda _: True  # noqa: E731 - for five facts
+        facts = ProcessFacts(lambda _: A, lambda *_: UNKNOWN, lambda _: None, yes, yes, yes, yes)
+        processes.update(sample, facts, now)
+        return replaced, processes.remembered("gpu")
+
+    assert see({1: (7, 30)}, 0.0) == ({}, {(1, 7)})
+    assert see({1: (9, 30)}, 2.0) == ({1: "a"}, {(1, 7), (1, 9)})
+    assert see({1: (9, 30)}, 4.0) == ({1: None}, {(1, 7), (1, 9)})  # it was known to be dead
+    assert see({1: (0, 30)}, 6.0) == ({}, {(1, 7), (1, 9)})
+    assert see({}, 8.0) == ({}, set())

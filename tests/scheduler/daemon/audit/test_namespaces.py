@@ -13,6 +13,7 @@ import pytest
 from daemon import wait_until
 
 from convgpu.core.audit.attribution import MemorySample, Told
+from convgpu.daemon.audit import namespaces
 from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, UnnamedError
@@ -27,10 +28,11 @@ class Devices:
     def __init__(self, *answers: NamespaceAnswer | Exception) -> None:
         self.answers = list(answers)
         self.questions: list[Sequence[NamespaceQuestion]] = []
+        self.most = 99  # questions for which there is time
 
     def used_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
-        self.questions.append(questions)
-        answers = [self.answers.pop(0) for _ in questions]
+        self.questions.append([one for one in questions if one.inner])
+        answers = [self.answers.pop(0) for one in self.questions[-1][: self.most]]
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -78,7 +80,9 @@ def test_what_is_told_is_asked_again_only_where_others_have_some_or_it_changed()
             [start] = sample.starts.values()
             told = [(await questions.ask([sample], doubts))[0].told for _ in range(3)]
             assert told == [{pid: Told({start: 30}, 50)}, *[{pid: Told({start: 80}, 0)}] * 2]
-            assert [[(one.inner, one.outer) for one in each] for each in devices.questions] == [[([1], [pid])]] * 2
+            assert [[(one.inner, one.outer) for one in each] for each in devices.questions if each] == [
+                [([1], [pid])]
+            ] * 2
             grown, _ = doubt(pid, 90)
             assert (await questions.ask([grown], doubts))[0].told == {pid: Told({start: 90}, 0)}
             assert await questions.ask([grown], {}) == [grown]  # nobody is in doubt any more
@@ -108,7 +112,9 @@ def test_who_has_ended_is_asked_about_as_long_as_somebody_has_its_memory() -> No
     asyncio.run(run())
 
 
-def test_of_many_namespaces_those_are_asked_that_were_not_for_longest() -> None:
+def test_of_many_namespaces_those_are_asked_that_were_not_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "_MOST", 8)
+
     async def run() -> None:
         with ExitStack() as stack:
             pids = [stack.enter_context(first_process()) for _ in range(9)]
@@ -169,5 +175,74 @@ def test_nobody_is_asked_in_our_own_namespace_or_about_an_earlier_process() -> N
             sample, _ = doubt(pid, 80)
             assert await questions.ask([sample], {"gpu": {pid: [1]}}) == [sample]
         assert devices.questions == []
+
+    asyncio.run(run())
+
+
+def test_who_is_dead_is_asked_about_later_though_nobody_was_in_doubt_for_long() -> None:
+    """Who keeps its memory can make more of it when the dead one's pid is another's at last."""
+
+    async def run() -> None:
+        with first_process() as pid:
+            devices = Devices(answer(pid, 30, 80))
+            questions = asking(devices)
+            sample, doubts = doubt(pid, 80)
+            await questions.ask([sample], {"gpu": {}})
+        [start] = sample.starts.values()
+        dead = replace(sample, held={}, starts={}, listed={}, ended={pid: 80})
+        for _ in range(3):
+            await questions.ask([dead], {"gpu": {}}, {"gpu": {(pid, start)}})
+        assert (await questions.ask([dead], doubts))[0].told == {pid: Told({start: 30}, 50)}
+        questions.close()
+
+    asyncio.run(run())
+
+
+def test_of_whom_there_was_no_time_to_ask_what_was_told_last_is_said() -> None:
+    async def run() -> None:
+        with first_process() as one, first_process() as other:
+            devices = Devices(answer(one, 30, 80), answer(other, 20, 80))
+            questions = asking(devices)
+            starts = {pid: start_time(pid) for pid in (one, other)}
+            held = {one: 80, other: 70}
+            sample = MemorySample("gpu", 99, 99, held, starts=starts, listed=held)
+            doubts = {"gpu": {pid: [0, start] for pid, start in starts.items()}}
+            await questions.ask([sample], doubts)
+            devices.answers, devices.most = [answer(one, 40, 80)] * 2, 1
+            for _ in range(2):
+                [found] = await questions.ask([sample], doubts)
+                assert found.told == {
+                    one: Told({starts[one]: 40}, 40),
+                    other: Told({}, unasked={starts[other]: 20}),
+                }
+                devices.answers = [answer(one, 40, 80)]
+                questions._turns.clear()  # the same one again
+            questions.close()
+
+    asyncio.run(run())
+
+
+def test_what_another_has_there_who_had_its_pid_is_taken_off_and_not_what_is_listed_with_that_ones() -> None:
+    """The dead one of the place is listed with the ID of one that is elsewhere, who has more than it."""
+
+    async def run() -> None:
+        with first_process() as one, first_process() as elsewhere:
+            answers = [
+                NamespaceAnswer({"gpu": {1: 60}}, {"gpu": {one: 50, elsewhere: 90}}),
+                NamespaceAnswer({"gpu": {1: 80}}, {"gpu": {elsewhere: 90}}),
+            ]
+            devices = Devices(*answers)
+            questions = asking(devices)
+            starts = {pid: start_time(pid) for pid in (one, elsewhere)}
+            held = {one: 50, elsewhere: 90}
+            sample = MemorySample("gpu", 999, 999, held, starts=starts, listed=held)
+            await questions.ask([sample], {"gpu": {}})
+            # A dead one of the first place had the second one's ID, and its own there was the first one's.
+            questions._places[elsewhere, 5] = questions._places[one, starts[one]]
+            remembered = {"gpu": {(elsewhere, 5)}}
+            doubts = {"gpu": {elsewhere: [5, starts[elsewhere]], one: [starts[one]]}}
+            [found] = await questions.ask([sample], doubts, remembered)
+            assert found.told[one] == Told({starts[one]: 50}, 0)  # 60 less the 10 of the dead one
+            questions.close()
 
     asyncio.run(run())

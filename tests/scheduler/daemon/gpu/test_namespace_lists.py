@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from daemon import CONTEXT, GIB, Daemon, running_daemon
+from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
-from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion, ask_namespaces
+from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceAsker, NamespaceQuestion
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
 
@@ -87,35 +87,56 @@ def namespace(daemon: Daemon, then: str = "", *options: str) -> Iterator[tuple[s
                 os.kill(first, signal.SIGKILL)
 
 
-def ask(daemon: Daemon, *firsts: int) -> list[NamespaceAnswer]:
+@pytest.fixture
+def asker(simulated: Daemon) -> Iterator[NamespaceAsker]:
+    asker = NamespaceAsker(str(simulated.directory / "driver/libnvidia-ml.so.1"))
+    yield asker
+    asker.close(60)
+
+
+def ask(asker: NamespaceAsker, *firsts: int) -> list[NamespaceAnswer]:
     descriptors = [os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC) for first in firsts]
     questions = [NamespaceQuestion(one, [1, 7], [first]) for one, first in zip(descriptors, firsts, strict=True)]
     try:
         answers = [NamespaceAnswer(trouble=LATE)]
         while LATE in {answer.trouble for answer in answers}:  # as it may be where others keep the cores busy
-            answers = ask_namespaces(str(daemon.directory / "driver/libnvidia-ml.so.1"), questions, patience=60)
+            answers = asker.ask(questions, patience=60)
         return answers
     finally:
         for one in descriptors:
             os.close(one)
 
 
-def test_what_processes_hold_is_told_by_the_pids_that_they_have_there(simulated: Daemon) -> None:
+def there(first: int) -> list[int]:
+    """Return the pids of ours in the namespace of a process: whose parent is outside."""
+    namespace, found = Path(f"/proc/{first}/ns/pid").readlink(), []
+    for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]:
+        with suppress(OSError):
+            if pid != first and Path(f"/proc/{pid}/ns/pid").readlink() == namespace:
+                found.append(pid)
+    return found
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_what_processes_hold_is_told_by_the_pids_that_they_have_there(simulated: Daemon, asker: NamespaceAsker) -> None:
     size = 3 * GIB + CONTEXT
     users = "--user", "--map-root-user"  # as strict rules have it
     with namespace(simulated) as (_, one), namespace(simulated, "", *users) as (_, other):
         [uuid] = (row["uuid"] for row in simulated.admin.request("devices")["devices"])
-        assert ask(simulated, one, other) == [
+        assert ask(asker, one, other) == [
             NamespaceAnswer({uuid: {1: size}}, {uuid: {first: size}}) for first in (one, other)
         ]
 
 
-def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon) -> None:
+def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon, asker: NamespaceAsker) -> None:
     """It has CAP_NET_ADMIN, and never in force: so nobody without that may give it another share of the cores."""
     with namespace(simulated, TELL) as (program, first):
         assert program.stdout is not None
         for _ in range(50):
-            assert ask(simulated, first)[0].most is not None
+            assert ask(asker, first)[0].most is not None
             if select.select([program.stdout], [], [], 0)[0]:
                 break
         users = [*map(str, IDS), "0"]  # real, effective and saved; and that of files, where NVML opens some
@@ -123,29 +144,64 @@ def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon) -
 
 
 @pytest.mark.parametrize("user", [0, *IDS])
-def test_who_asks_cannot_be_limited_by_who_takes_its_ids(simulated: Daemon, user: int) -> None:
+def test_who_asks_cannot_be_limited_by_who_takes_its_ids(simulated: Daemon, asker: NamespaceAsker, user: int) -> None:
     with namespace(simulated, LIMIT.format(user=user)) as (program, first):
         assert program.stdout is not None
         for _ in range(10):
-            assert ask(simulated, first)[0].most is not None
+            assert ask(asker, first)[0].most is not None
         assert not select.select([program.stdout], [], [], 0)[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGINT])
-def test_whoever_ends_or_stops_who_asks_is_known_for_it(simulated: Daemon, number: signal.Signals) -> None:
+def test_whoever_ends_or_stops_who_asks_is_known_for_it(
+    simulated: Daemon, asker: NamespaceAsker, number: signal.Signals
+) -> None:
     with namespace(simulated, f"os.kill(int(pid), {int(number)})") as (_, first):
-        answers = iter(lambda: ask(simulated, first)[0], None)
+        answers = iter(lambda: ask(asker, first)[0], None)
         assert next(answer for answer in answers if answer.most is None) == NamespaceAnswer(is_disturbed=True)
 
 
-def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Daemon) -> None:
+def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Daemon, asker: NamespaceAsker) -> None:
     with namespace(simulated) as (process, first):
         descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         os.kill(first, signal.SIGKILL)
         process.wait()
-        library = str(simulated.directory / "driver/libnvidia-ml.so.1")
-        [answer] = ask_namespaces(library, [NamespaceQuestion(descriptor, [1], [first])], patience=60)
-        os.close(descriptor)
+        question = NamespaceQuestion(descriptor, [1], [first])
+        [answer] = asker.ask([question], patience=60)
         assert answer == NamespaceAnswer(trouble="it has ended")
         with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
-            ask_namespaces("/nowhere/libnvidia-ml.so.1", [], patience=60)
+            NamespaceAsker("/nowhere/libnvidia-ml.so.1").ask([question], patience=60)
+        os.close(descriptor)
+
+
+def test_who_asks_stays_until_nobody_is_asked_about_there(simulated: Daemon, asker: NamespaceAsker) -> None:
+    """Whoever comes is seen coming, and memory can be given back for that moment."""
+    with namespace(simulated) as (_, one), namespace(simulated) as (_, other):
+        assert [answer.most is None for answer in ask(asker, one, other)] == [False, False]
+        [first], [second] = there(one), there(other)
+        assert [answer.most is None for answer in ask(asker, other)] == [False]
+        assert (there(one), there(other)) == ([], [second])
+        ask(asker, one, other)
+        assert there(one) not in ([], [first])
+        assert there(other) == [second]
+        assert asker.ask([]) == []
+        assert (there(one), there(other)) == ([], [])
+
+
+def test_the_end_of_a_namespace_is_not_held_up(simulated: Daemon, asker: NamespaceAsker) -> None:
+    with namespace(simulated) as (process, one), namespace(simulated) as (_, other):
+        ask(asker, one, other)
+        os.kill(one, signal.SIGKILL)
+        process.wait(60)
+        assert [answer.most is None for answer in ask(asker, other)] == [False]
+
+
+def test_who_asks_ends_with_the_program_that_started_it(simulated: Daemon, asker: NamespaceAsker) -> None:
+    with namespace(simulated) as (_, first):
+        ask(asker, first)
+        [ours] = there(first)
+        os.kill(parent(parent(ours)), signal.SIGKILL)
+        wait_until(lambda: not there(first), "nobody of ours is there")
+        with pytest.raises(OSError, match="status -9"):
+            ask(asker, first)
+        assert ask(asker, first)[0].most is not None

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from convgpu.daemon.gpu import nvml
+from convgpu.daemon.gpu.namespace_lists import NamespaceAsker
 from convgpu.daemon.gpu.nvml import NvmlDevices, UnnamedError, uvm_node
 
 CARD = object()
@@ -82,9 +82,9 @@ def test_drivers_that_compare_ids_in_another_namespace_are_not_asked(
     devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch, version: str, is_told: bool
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: version)
-    monkeypatch.setattr(nvml, "ask_namespaces", lambda library, questions: [library, *questions])
+    monkeypatch.setattr(NamespaceAsker, "ask", lambda _, questions: [*questions, "asked"])
     if is_told:
-        assert devices.used_inside([]) == ["libnvidia-ml.so.1"]
+        assert devices.used_inside([]) == ["asked"]
     else:
         with pytest.raises(UnnamedError, match=r"driver 560.35.03 lists no processes by PID namespace: 565 does"):
             devices.used_inside([])

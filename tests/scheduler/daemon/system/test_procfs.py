@@ -17,7 +17,7 @@ from daemon import wait_until
 
 from convgpu.daemon.system import procfs
 from convgpu.daemon.system.mappings import managed_size
-from convgpu.daemon.system.open_files import has_open, was_seen_open
+from convgpu.daemon.system.open_files import has_open
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 from convgpu.daemon.system.procfs import (
     cgroup_tables,
@@ -96,7 +96,7 @@ def test_a_process_lives_whose_threads_each_make_the_next_one_and_end(tmp_path: 
     with _hopping(tmp_path) as pid:
         assert [is_alive(pid) for _ in range(1000)] == [True] * 1000
         # What nobody can tell, as its first thread has no descriptors any more: any other of this kind of device.
-        assert [has_open(pid, (9999, 0, None)) for _ in range(100)] == [True] * 100
+        assert [has_open(pid, (9999, 0, None)) for _ in range(100)] == [None] * 100
 
 
 def test_a_process_stays_in_its_container_whose_threads_each_make_the_next_one_and_end(tmp_path: Path) -> None:
@@ -318,9 +318,9 @@ def test_who_has_many_files_may_have_one_open_and_was_not_seen_to() -> None:
     null, other = (1, 3, None), (9999, 0, None)
     opened = [os.open("/proc/self/status", os.O_RDONLY) for _ in range(1001)]
     try:
-        assert (has_open(os.getpid(), other), was_seen_open(os.getpid(), other)) == (True, False)
+        assert has_open(os.getpid(), other) is None
     finally:
         for descriptor in opened:
             os.close(descriptor)
     with Path("/dev/null").open("rb"):
-        assert (has_open(os.getpid(), null), was_seen_open(os.getpid(), null)) == (True, True)
+        assert has_open(os.getpid(), null) is True

@@ -1,0 +1,359 @@
+"""A program that asks the driver from within PID namespaces what processes of them hold.
+
+The kernel's driver compares the process of each client (its `struct pid`) with the ID that is asked about in the PID
+namespace of who asks (open-gpu-kernel-modules since 565, `_gpuMatchClientPid` in src/nvidia/src/kernel/gpu/gpu_rmapi.c;
+seen on a card, docs/measurements.md). So within a container's namespace an ID means a process of it, also a dead one,
+whoever has that process's ID on the host by now.
+
+A process of ours is among the container's for as long as it is asked about. One that came for each question would be
+seen coming, 2 ms before the first figure: a program frees gigabytes in that time, and takes them again afterwards (on
+an H100 4 GiB in 1.6 ms, docs/measurements.md). One that is there answers in a tenth of a millisecond. It has no
+capability from its first moment on, and user and group IDs of which no two are the same, so that nobody who took one
+of them may limit it (prlimit(2) wants all three). Nobody without CAP_SYS_PTRACE may look into it, and who may finds no
+files but the driver's, unless only NVML can be asked. The container's root can end or stop it. Who does that each time
+does not want it to be told what it has.
+
+    python -m convgpu.daemon.gpu.namespace_program LIBRARY, with a socket for its standard input (`namespace_lists`)
+"""
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from typing import Final, NoReturn
+
+import msgspec
+import pynvml
+
+from convgpu.daemon.gpu.kernel_driver import KernelDriver
+from convgpu.daemon.gpu.namespace_lists import Lists, NamespaceAnswer, NamespaceQuestion, receive, send
+from convgpu.daemon.gpu.process_lists import listed_on, or_none
+
+# Seconds for one answer.
+_PATIENCE: Final = 0.25
+# Seconds after which no more are asked.
+_MOST_SECONDS: Final = 1.5
+# Bytes of one question.
+_MOST_BYTES: Final = 1 << 20
+# Figures that are compared, and the seconds between them at most, at random: who has memory can free it for a moment.
+_FIGURES: Final = 4
+_PAUSE: Final = 0.002
+# Times more that a namespace is asked where who asks was ended: the kernel may have done it, for want of memory.
+_MORE_TRIES: Final = 1
+# Real, effective and saved; no user has them.
+_NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
+_NEW_PID: Final = 0x20000000  # CLONE_NEWPID
+_SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
+_CAPABILITIES: Final = 0x20080522  # version 3, capabilities(7)
+_SETUID, _NET_ADMIN, _SYS_CHROOT, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 18, 1 << 21
+# How one that asked there ended, by the status of its parent.
+_TOLD, _DISTURBED, _OVER, _FAULT = range(4)
+_random: Final = SystemRandom()
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Driver:
+    """Tells what processes hold, by the pids that they have for who asks; the kernel's driver does, or NVML.
+
+    Args:
+        library: NVML.
+        nowhere: a descriptor of an empty folder.
+    """
+
+    def __init__(self, library: str, nowhere: int) -> None:
+        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
+        pynvml.nvmlInit()
+        self._nowhere = nowhere
+        self._kernel: KernelDriver | None = None
+        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
+        try:
+            kernel = KernelDriver(minor for minor in minors if minor is not None)
+            for uuid in kernel.devices:
+                kernel.held(uuid, [os.getpid()])
+            self._kernel = kernel
+        except OSError:
+            pass  # NVML answers the same, and takes longer
+
+    def held(self, pids: Sequence[int]) -> dict[str, dict[int, int]]:
+        """Return the bytes by device and pid."""
+        if self._kernel is not None:
+            return {uuid: self._kernel.held(uuid, pids) for uuid in self._kernel.devices}
+        lists = {pynvml.nvmlDeviceGetUUID(handle): listed_on(handle) for handle in _devices()}
+        chosen = {uuid: rows for uuid, rows in lists.items() if rows is not None}
+        return {uuid: {pid: rows[pid] for pid in pids if pid in rows} for uuid, rows in chosen.items()}
+
+    def begin_anew(self) -> None:
+        """Go on in another process, which NVML does not without being told."""
+        if self._kernel is None:
+            pynvml.nvmlInit()
+
+    def forget_files(self) -> None:
+        """Give up all files but those that are open, where no more have to be opened."""
+        if self._kernel is not None:
+            os.fchdir(self._nowhere)
+            os.chroot(".")
+            _libc.setfsuid(_NO_IDS[0])
+
+
+def _devices() -> list[object]:
+    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+
+def main() -> None:
+    """Answer what is asked by the socket, in the order of the questions and as far as there is time, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    nowhere = _make_nowhere()
+    _become_nobody()
+    residents = _Residents(_Driver(sys.argv[1], nowhere))
+    with socket.socket(fileno=0) as channel, suppress(ConnectionError):
+        while True:
+            data, descriptors = receive(channel)
+            answers = residents.answer(msgspec.json.decode(data, type=list[NamespaceQuestion]), descriptors)
+            send(channel, msgspec.json.encode(answers))
+
+
+class _Residents:
+    """Who is there within namespaces.
+
+    Args:
+        driver: tells.
+    """
+
+    def __init__(self, driver: _Driver) -> None:
+        self._driver = driver
+        self._there: dict[int, _Resident] = {}  # by the inode of the namespace
+
+    def answer(self, questions: Sequence[NamespaceQuestion], namespaces: Sequence[int]) -> list[NamespaceAnswer]:
+        """Answer as many questions as there is time for, until one asks about nobody; who is named no more, leaves.
+
+        Args:
+            questions: one for each namespace.
+            namespaces: descriptors; they are closed.
+        """
+        inodes = [os.fstat(one).st_ino for one in namespaces]
+        for inode in self._there.keys() - set(inodes):
+            self._there.pop(inode).leave()
+        answers, until = [], time.monotonic() + _MOST_SECONDS
+        for question, inode, namespace in zip(questions, inodes, namespaces, strict=True):
+            if time.monotonic() > until or not question.inner:
+                break
+            answers.append(self._ask(question, inode, namespace, namespaces))
+        for one in namespaces:
+            os.close(one)
+        return answers
+
+    def _ask(
+        self, question: NamespaceQuestion, inode: int, namespace: int, namespaces: Sequence[int]
+    ) -> NamespaceAnswer:
+        answer = NamespaceAnswer(is_disturbed=True)
+        for _ in range(1 + _MORE_TRIES):
+            if inode not in self._there:
+                others = (number for one in self._there.values() for number in one.descriptors)
+                self._there[inode] = _Resident(self._driver, namespace, {0, 1, 2, *namespaces, *others} - {namespace})
+            answer = self._there[inode].ask(question)
+            if answer.is_disturbed or answer.trouble:
+                self._there.pop(inode).leave()
+            if not answer.is_disturbed:
+                break
+        return answer
+
+
+class _Resident:
+    """A process of ours within a namespace, and its parent outside, which knows what becomes of it.
+
+    Args:
+        driver: tells.
+        namespace: descriptor.
+        unneeded: descriptors that it has not.
+    """
+
+    def __init__(self, driver: _Driver, namespace: int, unneeded: Iterable[int]) -> None:
+        self._driver = driver
+        self._told = os.memfd_create("told")
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._parent = os.fork()
+            if self._parent == 0:
+                for one in (*unneeded, self._channel.fileno()):
+                    os.close(one)
+                _go(driver, namespace, theirs, self._told)
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Those that another process of ours has not to have: each ends when the channel is closed."""
+        return self._told, self._channel.fileno()
+
+    def ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
+        """Return what is told there, and what is told here meanwhile."""
+        driver, until = self._driver, time.monotonic() + _PATIENCE
+        least = driver.held(question.outer)
+        with suppress(OSError):  # it has ended: so says what follows
+            self._channel.send(msgspec.json.encode(question.inner))
+        while not select.select([self._channel], [], [], _random.uniform(0, _PAUSE))[0]:
+            least = _combine(min, least, driver.held(question.outer))
+            if time.monotonic() > until:
+                return NamespaceAnswer(trouble="no answer in time")
+        least = _combine(min, least, driver.held(question.outer))
+        try:
+            told = self._channel.recv(_MOST_BYTES)
+        except ConnectionError:  # it ended before it took the question
+            told = b""
+        if not told:
+            return self._end()
+        try:
+            answer = msgspec.json.decode(os.pread(self._told, int(told), 0), type=NamespaceAnswer)
+        except (ValueError, msgspec.DecodeError):  # it was kept from writing
+            return NamespaceAnswer(is_disturbed=True)
+        return NamespaceAnswer(answer.most, least, trouble="" if answer.most is not None else "the driver refuses")
+
+    def _end(self) -> NamespaceAnswer:
+        """Say how it ended."""
+        status = _wait_for(self._parent, _PATIENCE)
+        code = os.waitstatus_to_exitcode(status) if status is not None else _FAULT
+        self._parent = 0 if status is not None else self._parent
+        if code == _DISTURBED:
+            return NamespaceAnswer(is_disturbed=True)
+        return NamespaceAnswer(trouble="it has ended" if code == _OVER else f"status {code}")
+
+    def leave(self) -> None:
+        """Have it end; if it hangs in the driver, nobody waits for it."""
+        self._channel.close()
+        os.close(self._told)
+        if self._parent and _wait_for(self._parent, _PATIENCE) is None:
+            os.kill(self._parent, signal.SIGKILL)
+            _wait_for(self._parent, _PATIENCE)
+
+
+def _make_nowhere() -> int:
+    """Return a descriptor of a folder that is gone: nothing is in it, and nothing can be made there."""
+    folder = tempfile.mkdtemp()
+    try:
+        return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        Path(folder).rmdir()
+
+
+def _become_nobody() -> None:
+    """Keep nothing of root but what enters namespaces, and what opens the driver's files (fsuid; credentials(7)).
+
+    CAP_NET_ADMIN is kept without being in force: nobody without it may make us wait (sched_setscheduler(2)).
+    """
+    os.setgroups([])
+    os.setresgid(*_NO_IDS)
+    _check(_libc.prctl(_SET_KEEP_CAPABILITIES, 1, 0, 0, 0))
+    os.setresuid(*_NO_IDS)
+    few = _SYS_CHROOT | _SYS_ADMIN
+    _set_capabilities(few | _SETUID | _NET_ADMIN, few | _SETUID)
+    _libc.setfsuid(0)
+    _set_capabilities(few | _NET_ADMIN, few)
+    _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) -> NoReturn:
+    """Have a child of ours tell what it is told within a namespace; end with what became of it."""
+    status = _FAULT
+    try:
+        _check(_libc.setns(namespace, _NEW_PID))  # of the children from now on
+        os.close(namespace)
+        _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+        driver.forget_files()
+        _set_capabilities(_NET_ADMIN, 0)
+        # setfsuid(2) takes back both of these.
+        _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
+        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
+        child = os.fork()
+        if child == 0:
+            _tell(driver, channel, result)
+        channel.close()
+        status = _wait(child)
+    except OSError as error:
+        # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
+        status = _OVER if error.errno == errno.ENOMEM else status
+    finally:
+        os._exit(status)
+
+
+def _wait(child: int) -> int:
+    """Say what becomes of a child: it leaves, or whoever it is among ends or stops it."""
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _DISTURBED
+
+
+def _wait_for(child: int, seconds: float) -> int | None:
+    """Return the status of a child that has ended; None: it does not within some seconds."""
+    until = time.monotonic() + seconds
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            return None
+        time.sleep(_PAUSE)
+    return ended[1]
+
+
+def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
+    """Write what is told here whenever that is asked, and end with who asks."""
+    status = _FAULT
+    try:
+        _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
+        driver.begin_anew()
+        question, pids = b"", list[int]()
+        while asked := channel.recv(_MOST_BYTES):
+            if asked != question:
+                question, pids = asked, msgspec.json.decode(asked, type=list[int])
+            # At once: from now on it can be seen that we are awake.
+            told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids)))
+            os.pwrite(result, told, 0)
+            channel.send(str(len(told)).encode())
+        status = _TOLD
+    finally:
+        os._exit(status)
+
+
+def _most(driver: _Driver, pids: Sequence[int]) -> Lists | None:
+    try:
+        most = driver.held(pids)
+        for _ in range(_FIGURES - 1):
+            time.sleep(_random.uniform(0, _PAUSE))
+            most = _combine(max, most, driver.held(pids))
+    except (OSError, pynvml.NVMLError):  # by the driver: nobody is to blame
+        return None
+    return most
+
+
+def _combine(choose: Callable[[int, int], int], one: Lists, other: Lists) -> dict[str, dict[int, int]]:
+    """Return the larger or the smaller of each two figures; who is missing holds nothing."""
+    found = {}
+    for device in one.keys() | other.keys():
+        rows, more = one.get(device, {}), other.get(device, {})
+        found[device] = {pid: choose(rows.get(pid, 0), more.get(pid, 0)) for pid in rows.keys() | more.keys()}
+    return found
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def _set_capabilities(permitted: int, effective: int) -> None:
+    """Have these of the first 32, and no others; capset(2)."""
+    words = (ctypes.c_uint32 * 6)(effective, permitted, 0)
+    _check(_libc.capset(ctypes.byref(_Header(_CAPABILITIES, 0)), words))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+if __name__ == "__main__":
+    main()
