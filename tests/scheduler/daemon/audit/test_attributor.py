@@ -20,7 +20,7 @@ def test_what_lies_on_the_host_may_not_lie_on_the_device_as_well() -> None:
 def test_whose_memory_is_is_not_told_by_who_has_the_pid_by_then() -> None:
     """An answer can take seconds: the process that was listed may have ended, and another container have its pid."""
     machine = SimpleNamespace(account=lambda *_: None, accounts=lambda _: {"gpu": 1}, runs=lambda _: True)
-    index = SimpleNamespace(volume_of=lambda _: None, container_of=lambda _: "c", by_pid={}, by_id={})
+    index = SimpleNamespace(owner_of=lambda _: (None, "c"), container_of=lambda _: "c", by_pid={}, by_id={})
     pid, found = os.getpid(), []
     for start in (start_time(pid), start_time(pid) - 1):
         attributor = Attributor(cast("Any", machine), cast("Any", SimpleNamespace()), cast("Any", None))
