@@ -80,6 +80,8 @@ def ask(asker: NamespaceAsker, first: int, *, stays: bool) -> tuple[int, float]:
     """Return what the program is told to have, in bytes, and the seconds that this took."""
     descriptor, since = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY), time.monotonic()
     [answer] = asker.ask([NamespaceQuestion(descriptor, [1], [first])])
+    if answer.has_come:
+        [answer] = asker.ask([NamespaceQuestion(descriptor, [1], [first])])
     took = time.monotonic() - since
     os.close(descriptor)
     if not stays:

@@ -14,7 +14,7 @@ from plugin_api import PluginApi
 from convgpu.protocol.messages import Hello, pack
 
 pytestmark = pytest.mark.skipif(
-    SIMULATED, reason="tests/scheduler/daemon/audit/test_namesakes.py has the simulated form"
+    SIMULATED, reason="tests/scheduler/daemon/audit/doubts/test_namesakes.py has the simulated form"
 )
 
 PID = 0x5EC0DE

@@ -89,7 +89,8 @@ class ProcessFacts:
         lease_of: says what a process with a session may have on the device; None without one.
         runs: says of a volume whether its container runs.
         uses: says of a living process whether it has the driver open, as far as can be told: who has not, holds
-            nothing, though its pid is listed. Who keeps the memory of a dead one might make more of it.
+            nothing, though its pid is listed. Who keeps the memory of a dead one might make more of it. None: there
+            was no time to look.
         surely_uses: likewise, and that it was seen.
         keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
     """
@@ -98,7 +99,7 @@ class ProcessFacts:
     origin_of: Callable[[int, float, float], Owner]
     lease_of: Callable[[int], int | None]
     runs: Callable[[str], bool]
-    uses: Callable[[int], bool]
+    uses: Callable[[int], bool | None]
     surely_uses: Callable[[int], bool]
     keeps: Callable[[str], bool]
 
@@ -162,22 +163,28 @@ class ListedProcesses:
         starts = {pid: [one.start, *(claim.start for claim in one.claims)] for pid, one in known.items()}
         return {(pid, start) for pid, each in starts.items() for start in each if start}
 
-    def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, list[int]]:
-        """Return the pids with which memory of several processes may be listed, and the starts of those to ask about.
+    def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, dict[int, bool]]:
+        """Return the pids with which memory of several processes may be listed, with the starts of those to ask about.
 
         A process that holds more than it may have is asked about before anybody is charged with that, and so is one
-        without a session that was not seen to have the driver open: a dead one that nobody saw may have left it.
+        without a session that was not seen to have the driver open: a dead one that nobody saw may have left it. Where
+        no container's process is among them, it is no matter whose it is.
+
+        Returns:
+            by pid and start, whether it is a container's.
         """
-        known, found = self._known.get(sample.device, {}), {}
+        known, found = self._known.get(sample.device, {}), dict[int, dict[int, bool]]()
         for pid in {**sample.ended, **(sample.held or {})}:
             one, start = known.get(pid), sample.starts.get(pid, 0)
             if one is not None and one.start != start:
                 owner = facts.owner_of(pid) if start else one.owner
                 if one.claims or one.owner.volume is None or one.owner.volume != owner.volume:
-                    starts = [one.start, *(claim.start for claim in one.claims)]
-                    found[pid] = [*starts, start] if start and start not in starts else starts
+                    owners = {one.start: one.owner} | {claim.start: claim.owner for claim in one.claims}
+                    owners |= {start: owner} if start else {}
+                    rows = {each: (who.volume, who.container) != (None, None) for each, who in owners.items()}
+                    found |= {pid: rows} if any(rows.values()) else {}
             elif start and _is_doubtful(pid, sample.listed_with(pid), facts):
-                found[pid] = [start]
+                found[pid] = {start: True}
         return found
 
 
@@ -264,7 +271,7 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         claims[each] = replace(claims[each], size=shares[each])
         rest -= shares[each]
     had = min(one.size, dead + rest) if first is None and claims else dead
-    unclaimed = rest
+    unclaimed = min(one.unclaimed, rest) if told.unasked else rest
     if untold:
         guess = _guess(pid, dead + rest, 0 if start in shares else start, replace(one, claims=untold), facts, told)
         claims |= {claim.start: claim for claim in guess.claims}
@@ -303,7 +310,8 @@ def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, t
     """
     first = told.own.get(one.start) if one.start else None
     base = min(one.size if first is None else first, size)
-    lives = bool(start) and facts.uses(pid)
+    uses = facts.uses(pid) if start else False
+    lives = uses is True
     *gone, living = one.claims if lives else (*one.claims, _Claim(0, Owner()))
     claims = _shrink(gone, size - base)
     shares = {claim.start: claim.size for claim in claims if claim.start in told.disturbed}
@@ -311,6 +319,8 @@ def _guess(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, t
     unclaimed = min(one.unclaimed, more)
     more -= unclaimed
     past = sum(claim.size for claim in claims) - sum(shares.values()) + unclaimed
+    if uses is None:
+        return _Division(base, base, past + more, unclaimed, claims, shares)
     if not lives:
         # Who keeps the memory of the dead one can make more of it; but so can who keeps that of others with its pid.
         if first is not None or any(claim.size for claim in one.claims):

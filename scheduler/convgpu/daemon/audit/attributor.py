@@ -20,8 +20,8 @@ from convgpu.core.audit.attribution import (
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
-from convgpu.daemon.audit.driver_users import DriverUsers
-from convgpu.daemon.audit.namespaces import NamespaceQuestions
+from convgpu.daemon.audit.doubts.driver_users import DriverUsers
+from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity
@@ -183,7 +183,7 @@ class Attributor:
         def runs(name: str) -> bool:
             return self._machine.runs(name) and self._machine.account(name, device) is not None
 
-        def uses(pid: int) -> bool:
+        def uses(pid: int) -> bool | None:
             return self._users.uses(pid, starts[pid])
 
         def surely_uses(pid: int) -> bool:

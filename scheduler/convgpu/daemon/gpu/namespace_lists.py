@@ -42,12 +42,14 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
         least: what all hold together who have the outer pids, of several figures from before till after the smallest.
         is_disturbed: whoever asked was ended or stopped there each time.
         trouble: why nobody knows.
+        has_come: who asks has only come there; nothing is told yet.
     """
 
     most: Lists | None = None
     least: Lists = {}
     is_disturbed: bool = False
     trouble: str = ""
+    has_come: bool = False
 
 
 class NamespaceAsker:

@@ -25,7 +25,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
@@ -47,12 +47,13 @@ _MOST_BYTES: Final = 1 << 20
 # Figures that are compared, and the seconds between them at most, at random: who has memory can free it for a moment.
 _FIGURES: Final = 4
 _PAUSE: Final = 0.002
-# Times more that a namespace is asked where who asks was ended: the kernel may have done it, for want of memory.
-_MORE_TRIES: Final = 1
+# Times in a row that who asks may have been ended: the kernel may have done it, for want of memory.
+_EXCUSED: Final = 1
 # Real, effective and saved; no user has them.
 _NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 _NEW_PID: Final = 0x20000000  # CLONE_NEWPID
 _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
+_OPEN_TREE: Final = 428  # open_tree(2), since Linux 5.2; the number on all processors that have CUDA
 _CAPABILITIES: Final = 0x20080522  # version 3, capabilities(7)
 _SETUID, _NET_ADMIN, _SYS_CHROOT, _SYS_ADMIN = 1 << 7, 1 << 12, 1 << 18, 1 << 21
 # How one that asked there ended, by the status of its parent.
@@ -131,6 +132,7 @@ class _Residents:
     def __init__(self, driver: _Driver) -> None:
         self._driver = driver
         self._there: dict[int, _Resident] = {}  # by the inode of the namespace
+        self._ends: dict[int, int] = {}  # questions in a row before which one was ended there, likewise
 
     def answer(self, questions: Sequence[NamespaceQuestion], namespaces: Sequence[int]) -> list[NamespaceAnswer]:
         """Answer as many questions as there is time for, until one asks about nobody; who is named no more, leaves.
@@ -139,32 +141,39 @@ class _Residents:
             questions: one for each namespace.
             namespaces: descriptors; they are closed.
         """
-        inodes = [os.fstat(one).st_ino for one in namespaces]
-        for inode in self._there.keys() - set(inodes):
+        there = {os.fstat(one).st_ino: one for one in namespaces}
+        for inode in self._there.keys() - there.keys():
             self._there.pop(inode).leave()
+        self._ends = {inode: count for inode, count in self._ends.items() if inode in there}
+        fresh = there.keys() - self._there.keys()
+        for inode in fresh:
+            self._come(inode, there)
         answers, until = [], time.monotonic() + _MOST_SECONDS
-        for question, inode, namespace in zip(questions, inodes, namespaces, strict=True):
+        for question, inode in zip(questions, there, strict=True):
             if time.monotonic() > until or not question.inner:
                 break
-            answers.append(self._ask(question, inode, namespace, namespaces))
+            # Who comes is seen coming: what it would be told now, could be away for that moment.
+            answers.append(NamespaceAnswer(has_come=True) if inode in fresh else self._ask(question, inode, there))
         for one in namespaces:
             os.close(one)
         return answers
 
-    def _ask(
-        self, question: NamespaceQuestion, inode: int, namespace: int, namespaces: Sequence[int]
-    ) -> NamespaceAnswer:
-        answer = NamespaceAnswer(is_disturbed=True)
-        for _ in range(1 + _MORE_TRIES):
-            if inode not in self._there:
-                others = (number for one in self._there.values() for number in one.descriptors)
-                self._there[inode] = _Resident(self._driver, namespace, {0, 1, 2, *namespaces, *others} - {namespace})
-            answer = self._there[inode].ask(question)
-            if answer.is_disturbed or answer.trouble:
-                self._there.pop(inode).leave()
-            if not answer.is_disturbed:
-                break
-        return answer
+    def _come(self, inode: int, namespaces: Mapping[int, int]) -> None:
+        others = (number for one in self._there.values() for number in one.descriptors)
+        unneeded = {0, 1, 2, *namespaces.values(), *others} - {namespaces[inode]}
+        self._there[inode] = _Resident(self._driver, namespaces[inode], unneeded)
+
+    def _ask(self, question: NamespaceQuestion, inode: int, namespaces: Mapping[int, int]) -> NamespaceAnswer:
+        answer = self._there[inode].ask(question)
+        if not (answer.is_disturbed or answer.trouble):
+            self._ends.pop(inode, None)
+            return answer
+        self._there.pop(inode).leave()
+        if not answer.is_disturbed:
+            return answer
+        self._ends[inode] = self._ends.get(inode, 0) + 1
+        self._come(inode, namespaces)
+        return answer if self._ends[inode] > _EXCUSED else NamespaceAnswer(has_come=True)
 
 
 class _Resident:
@@ -194,6 +203,12 @@ class _Resident:
 
     def ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
         """Return what is told there, and what is told here meanwhile."""
+        try:
+            return self._ask(question)
+        except (OSError, pynvml.NVMLError) as error:  # of the driver
+            return NamespaceAnswer(trouble=str(error))
+
+    def _ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
         driver, until = self._driver, time.monotonic() + _PATIENCE
         least = driver.held(question.outer)
         with suppress(OSError):  # it has ended: so says what follows
@@ -234,12 +249,18 @@ class _Resident:
 
 
 def _make_nowhere() -> int:
-    """Return a descriptor of a folder that is gone: nothing is in it, and nothing can be made there."""
+    """Return a descriptor of a folder in which nothing is, and above which nothing is: a mount that is mounted nowhere.
+
+    A folder that was removed still has the one above it: `/proc/PID/root/..` would lead to our files.
+    """
     folder = tempfile.mkdtemp()
     try:
-        return os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        nowhere = int(_libc.syscall(_OPEN_TREE, -1, folder.encode(), 1 | os.O_CLOEXEC))  # OPEN_TREE_CLONE
     finally:
         Path(folder).rmdir()
+    if nowhere < 0:
+        raise OSError(ctypes.get_errno(), f"open_tree(2): {os.strerror(ctypes.get_errno())}")
+    return nowhere
 
 
 def _become_nobody() -> None:
@@ -262,6 +283,7 @@ def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) ->
     """Have a child of ours tell what it is told within a namespace; end with what became of it."""
     status = _FAULT
     try:
+        os.setsid()  # /proc/PID/autogroup is its session's
         _check(_libc.setns(namespace, _NEW_PID))  # of the children from now on
         os.close(namespace)
         _check(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))

@@ -10,13 +10,13 @@ import msgspec
 
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
 from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.learning import LimitLearner
 from convgpu.daemon.audit.loop import Audit
-from convgpu.daemon.audit.namespaces import NamespaceQuestions
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport

@@ -19,7 +19,7 @@ LEFT = Kept(1, 30, A, is_left=True)
 def play(
     *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
     told: Mapping[float, Mapping[int, Told]] | None = None,
-    uses: bool = True,
+    uses: bool | None = True,
     lease: int | None = None,
     keeps: bool = True,
     origin_of: Callable[[int, float, float], Owner] = lambda _pid, _since, _until: UNKNOWN,
@@ -38,10 +38,18 @@ def play(
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
         sample = replace(sample, told=(told or {}).get(now, {}))
-        asked = running.__contains__, lambda _: uses, lambda _: uses, lambda _: keeps
+        asked = running.__contains__, lambda _: uses, lambda _: bool(uses), lambda _: keeps
         facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
         found.append(processes.update(sample, facts, now))
     return found
+
+
+def facts_of(pid: int, *, owner: Owner, lease: int | None = None, uses: bool = True) -> ProcessFacts:
+    def origin_of(_pid: int, _since: float, _until: float) -> Owner:
+        return UNKNOWN
+
+    yes = lambda _: True  # noqa: E731 - says all of it
+    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, yes, lambda _: uses, yes)
 
 
 ALIVE = (0.0, {1: (7, 30)}, {1: A}, {"a"})
@@ -92,6 +100,8 @@ def test_memory_of_a_dead_process_that_grows_is_nobodys_who_has_not_the_driver_o
     assert play(ALIVE, (4.0, {1: (0, 42)}, {}, {"a"}), (6.0, {1: (0, 42)}, {}, {"a"}))[2] == Listing({}, {}, [more])
     innocent = (6.0, {1: (9, 42)}, {1: B}, {"a", "b"})
     assert play(ALIVE, (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}), innocent, uses=False)[2] == Listing({}, {}, [more])
+    nobodys = Kept(1, 12, UNKNOWN, is_left=True)  # there was no time to look
+    assert play(ALIVE, (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}), innocent, uses=None)[2].kept == [KEPT, nobodys]
 
 
 def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
@@ -298,49 +308,9 @@ def test_all_that_came_is_of_whose_container_ends_whoever_asks() -> None:
 def test_managed_memory_is_of_who_lives() -> None:
     """It is not listed, and was found in that one's address space."""
     sample = MemorySample("gpu", 100, 90, {1: 60}, starts={1: 9}, listed={1: 35}, told={1: Told({9: 5}, others=30)})
-    processes, facts = ListedProcesses(), _facts(1, lease=20, owner=B)
-    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, listed={1: 30}), _facts(1, owner=A), 0.0)
+    processes, facts = ListedProcesses(), facts_of(1, lease=20, owner=B)
+    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, listed={1: 30}), facts_of(1, owner=A), 0.0)
     assert processes.update(sample, facts, 4.0) == Listing({1: 30}, {1: B}, [ENDING])
-
-
-def _facts(pid: int, *, owner: Owner, lease: int | None = None, uses: bool = True) -> ProcessFacts:
-    def origin_of(_pid: int, _since: float, _until: float) -> Owner:
-        return UNKNOWN
-
-    yes = lambda _: True  # noqa: E731 - says all of it
-    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, yes, lambda _: uses, yes)
-
-
-def test_who_is_asked_about() -> None:
-    processes = ListedProcesses()
-
-    def doubts(size: int, start: int, owner: Owner, *, uses: bool = True, lease: int | None = None) -> object:
-        sample = MemorySample("gpu", 100, 50, {1: size}, starts={1: start}, listed={1: size})
-        return processes.doubtful(sample, _facts(1, owner=owner, uses=uses, lease=lease))
-
-    # Who has more than it may have, and who has memory and was not seen to have the driver open.
-    assert doubts(TOLERATED + 20, 7, A, lease=20) == {}
-    assert doubts(TOLERATED + 21, 7, A, lease=20) == {1: [7]}
-    more = NOISE + 1
-    assert (doubts(more, 7, B), doubts(NOISE, 7, B, uses=False), doubts(more, 7, HOST, uses=False)) == ({}, {}, {})
-    assert doubts(more, 7, B, uses=False) == {1: [7]}
-    # Who has the pid of a dead one of another container, and who had it; and the dead one.
-    first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7})
-    processes.update(first, _facts(1, owner=A), 0.0)
-    assert (doubts(30, 7, A, lease=30), doubts(30, 9, A, lease=30), doubts(30, 9, B)) == ({}, {}, {1: [7, 9]})
-    processes.update(replace(first, starts={1: 9}), _facts(1, owner=B), 2.0)
-    assert doubts(30, 11, C, lease=30) == {1: [7, 9, 11]}
-    ended = MemorySample("gpu", 100, 50, {}, ended={1: 30})
-    assert processes.doubtful(ended, _facts(1, owner=B)) == {1: [7, 9]}
-
-
-def test_a_sample_about_which_nobody_was_asked_changes_nothing_that_is_known() -> None:
-    processes = ListedProcesses()
-    first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}, asked=0.0)
-    processes.update(first, _facts(1, owner=A), 0.0)
-    later = MemorySample("gpu", 100, 50, {1: 80}, starts={1: 9}, asked=1.0)
-    assert processes.update(later, _facts(1, owner=B), 1.0, stores=False).kept == [ENDING]
-    assert processes.update(replace(first, asked=2.0), _facts(1, owner=A), 2.0).held == {1: 30}
 
 
 def test_what_was_told_to_be_nobodys_stays_so_where_nobody_is_told_for_a_look() -> None:
@@ -373,9 +343,9 @@ def test_whose_a_process_is_does_not_change_to_another_container() -> None:
 
 def test_managed_memory_of_who_began_since_the_list_is_not_what_is_listed() -> None:
     processes = ListedProcesses()
-    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}), _facts(1, owner=A), 0.0)
+    processes.update(MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7}), facts_of(1, owner=A), 0.0)
     both = MemorySample("gpu", 100, 50, {1: 20}, ended={1: 30}, starts={1: 9}, listed={})
-    assert processes.update(both, _facts(1, owner=B), 4.0) == Listing({1: 20}, {1: B}, [ENDING])
+    assert processes.update(both, facts_of(1, owner=B), 4.0) == Listing({1: 20}, {1: B}, [ENDING])
 
 
 @pytest.mark.parametrize(
@@ -394,3 +364,10 @@ def test_nothing_is_guessed_of_who_could_be_asked_and_was_not(
     told = {6.0: {1: Told({}, unasked=unasked)}}
     innocent = [(time, {1: (9, size)}, {1: B}, {"a", "b"}) for time, size in ((4.0, 30), (6.0, 42))]
     assert play(ALIVE, *innocent, told=told, lease=lease)[2] == expected
+
+
+def test_what_is_nobodys_while_there_is_no_time_to_ask_can_be_anybodys_afterwards() -> None:
+    """Who is ended whenever he asks has just come at first: there is nothing to be told yet."""
+    told = {4.0: {1: Told({7: 30}, unasked={9: None})}, 6.0: {1: Told({7: 30}, disturbed={9})}}
+    rows = [(now, {1: (9, 92)}, {1: B}, NAMES) for now in (4.0, 6.0)]
+    assert [one.held for one in play(ALIVE, *rows, told=told)] == [{1: 30}, {}, {1: 62}]

@@ -51,6 +51,14 @@ for act in (
     except (PermissionError, ProcessLookupError):
         pass
 """
+NOWHERE = """
+import os, sys
+from convgpu.daemon.gpu.namespace_program import _make_nowhere
+os.fchdir(_make_nowhere())
+os.chroot(".")
+print("there", flush=True)
+sys.stdin.read()
+"""
 IDS = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 LATE = "no answer in time"
 TELL = """
@@ -99,7 +107,8 @@ def ask(asker: NamespaceAsker, *firsts: int) -> list[NamespaceAnswer]:
     questions = [NamespaceQuestion(one, [1, 7], [first]) for one, first in zip(descriptors, firsts, strict=True)]
     try:
         answers = [NamespaceAnswer(trouble=LATE)]
-        while LATE in {answer.trouble for answer in answers}:  # as it may be where others keep the cores busy
+        # Who comes is asked the next time; late it may be where others keep the cores busy.
+        while any(answer.has_come or answer.trouble == LATE for answer in answers):
             answers = asker.ask(questions, patience=60)
         return answers
     finally:
@@ -167,8 +176,11 @@ def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Da
         os.kill(first, signal.SIGKILL)
         process.wait()
         question = NamespaceQuestion(descriptor, [1], [first])
-        [answer] = asker.ask([question], patience=60)
-        assert answer == NamespaceAnswer(trouble="it has ended")
+        assert [asker.ask([question], patience=60) for _ in range(3)] == [
+            [NamespaceAnswer(has_come=True)],
+            [NamespaceAnswer(trouble="it has ended")],
+            [NamespaceAnswer(has_come=True)],
+        ]
         with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
             NamespaceAsker("/nowhere/libnvidia-ml.so.1").ask([question], patience=60)
         os.close(descriptor)
@@ -186,6 +198,33 @@ def test_who_asks_stays_until_nobody_is_asked_about_there(simulated: Daemon, ask
         assert there(other) == [second]
         assert asker.ask([]) == []
         assert (there(one), there(other)) == ([], [])
+
+
+def test_who_is_ended_whenever_it_waits_is_known_for_it_at_the_second_time(
+    simulated: Daemon, asker: NamespaceAsker
+) -> None:
+    """Who comes is not asked at once: its memory could be away until somebody else has to come."""
+    with namespace(simulated) as (_, first):
+        found = []
+        for kills in (False, True, False, True, True, True):
+            descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            [answer] = asker.ask([NamespaceQuestion(descriptor, [1], [first])], patience=60)
+            os.close(descriptor)
+            found.append((answer.has_come, answer.most is not None, answer.is_disturbed))
+            if kills:
+                wait_until(lambda: there(first), "it is there")
+                os.kill(there(first)[0], signal.SIGKILL)
+        come, told, disturbed = (True, False, False), (False, True, False), (False, False, True)
+        assert found == [come, told, come, told, come, disturbed]
+
+
+def test_nothing_is_above_the_folder_that_who_asks_has_for_its_root() -> None:
+    with subprocess.Popen([sys.executable, "-c", NOWHERE], stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        for path in ("root", "root/..", "root/../..", "cwd/.."):
+            assert list(Path(f"/proc/{process.pid}/{path}/").iterdir()) == []
+        process.communicate()
 
 
 def test_the_end_of_a_namespace_is_not_held_up(simulated: Daemon, asker: NamespaceAsker) -> None:

@@ -37,7 +37,7 @@ class DriverUsers:
         self._seen: dict[int, int] = {}  # starts by pid
         self._turns: dict[int, int] = {}  # the number of the last look at a process of which it cannot be told, by pid
         self._looks = 0
-        self._without: dict[int, int] = {}  # who had it not at the last look, as above
+        self._looked: dict[int, tuple[int, bool | None]] = {}  # with the starts, what the last look found
         self._keeping: dict[str, bool] = {}  # volumes, at the last look
 
     async def look(self, starts: Mapping[int, int], volumes: AbstractSet[str], index: ProcessIndex) -> None:
@@ -50,7 +50,7 @@ class DriverUsers:
         """
         self._seen = {pid: start for pid, start in self._seen.items() if starts.get(pid) == start}
         self._turns = {pid: turn for pid, turn in self._turns.items() if pid in starts}
-        self._without, self._keeping = {}, {}
+        self._looked, self._keeping = {}, {}
         control, fresh = self._control, [pid for pid in starts if pid not in self._seen]
         if control is None or not (fresh or volumes):
             return
@@ -59,14 +59,17 @@ class DriverUsers:
         found = await in_daemon_thread(lambda: _look(fresh, control, time.monotonic() + _BUDGET))
         self._turns |= dict.fromkeys(found, self._looks)
         self._seen |= {pid: starts[pid] for pid, has in found.items() if has}
-        self._without = {pid: starts[pid] for pid, has in found.items() if has is False}
+        self._looked = {pid: (starts[pid], has) for pid, has in found.items()}
         if volumes:
             until = time.monotonic() + _BUDGET_OF_CONTAINERS
             self._keeping = await in_daemon_thread(lambda: _look_at_containers(volumes, index, control, until))
 
-    def uses(self, pid: int, start: int) -> bool:
-        """Say whether a process has the driver open, as far as can be told."""
-        return self._without.get(pid) != start
+    def uses(self, pid: int, start: int) -> bool | None:
+        """Say whether a process has the driver open, as far as can be told; None: there was no time to look."""
+        if self.surely_uses(pid, start):
+            return True
+        looked, has = self._looked.get(pid, (0, None))
+        return has is not False if looked == start else None
 
     def surely_uses(self, pid: int, start: int) -> bool:
         """Say whether a process was seen to have the driver open, once since it started."""

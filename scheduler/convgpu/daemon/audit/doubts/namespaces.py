@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from convgpu.core.audit.attribution import MemorySample, Told
+from convgpu.daemon.audit.doubts.answers import Answered, Answers, Place, Places, Process
 from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
@@ -25,20 +26,8 @@ _MOST_PROCESSES: Final = 4096
 # Seconds for all answers; who asks gives up before.
 _PATIENCE: Final = 4.0
 
-# The pids of a device that are in doubt, and the starts of the processes to ask about.
-Doubts = Mapping[int, Sequence[int]]
-# What is told within namespaces, by inode; None: there was no time to ask there.
-Answers = Mapping[int, NamespaceAnswer | None]
-# A pid, and when its process started.
-_Process = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a process is by itself: the inode of its PID namespace, and the pid that it has there."""
-
-    inode: int
-    pid: int
+# The pids of a device that are in doubt, and the starts of the processes to ask about: whether they are containers'.
+Doubts = Mapping[int, Mapping[int, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +62,9 @@ class NamespaceQuestions:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._own = Path("/proc/self/ns/pid").stat().st_ino
-        self._wanted: dict[str, AbstractSet[_Process]] = {}  # by device
-        self._doubted: dict[str, AbstractSet[_Process]] = {}  # likewise, those in doubt
-        self._places: dict[_Process, _Place | None] = {}
+        self._wanted: dict[str, AbstractSet[Process]] = {}  # by device
+        self._doubted: dict[str, AbstractSet[Process]] = {}  # likewise, those in doubt
+        self._places: dict[Process, Place | None] = {}
         self._namespaces: dict[int, int] = {}  # descriptors by inode
         self._turns: dict[int, int] = {}  # the number of the last question, by inode
         self._asked = 0
@@ -88,7 +77,7 @@ class NamespaceQuestions:
         self,
         samples: Sequence[MemorySample],
         doubts: Mapping[str, Doubts],
-        remembered: Mapping[str, AbstractSet[_Process]] = MappingProxyType({}),
+        remembered: Mapping[str, AbstractSet[Process]] = MappingProxyType({}),
     ) -> list[MemorySample]:
         """Return samples with what the driver tells; as they are where it does not.
 
@@ -107,61 +96,80 @@ class NamespaceQuestions:
                 kept = {key: known for key, known in self._known.items() if key[0] != sample.device or key[1] in rows}
                 self._known = kept
         await self._remember()
-        due: dict[_Process, int] = {}
+        due: dict[Process, tuple[bool, int]] = {}
         for sample in samples:
             for pid, starts in doubts.get(sample.device, {}).items():
                 size, known = sample.listed_with(pid), self._known.get((sample.device, pid))
-                if known is None or not known.is_still(size, starts):
-                    due |= {(pid, start): max(size, due.get((pid, start), 0)) for start in starts}
+                if known is None or not known.is_still(size, list(starts)):
+                    for start, is_containers in starts.items():
+                        due[pid, start] = max((is_containers, size), due.get((pid, start), (False, 0)))
         answers = await self._answers(due)
-        return [self._complete(sample, doubts.get(sample.device, {}), answers) for sample in samples]
+        places = Places(self._places)
+        return [self._complete(sample, doubts.get(sample.device, {}), answers, places) for sample in samples]
 
-    async def _answers(self, due: Mapping[_Process, int]) -> Answers:
+    async def _answers(self, due: Mapping[Process, tuple[bool, int]]) -> Answers:
         """Return what is told within the namespaces of processes; nothing if nobody can be asked."""
-        sizes: dict[int, int] = defaultdict(int)
-        pids: dict[int, set[tuple[int, int]]] = defaultdict(set)
-        for process, size in due.items():
-            if (place := self._places.get(process)) is not None:
-                sizes[place.inode] = max(sizes[place.inode], size)
-                pids[place.inode].add((place.pid, process[0]))
         if self._is_asking:
             return {}
-        inodes = sorted(sizes, key=lambda inode: (self._turns.get(inode, 0), -sizes[inode]))[:_MOST]
-        self._asked += 1
+        weights: dict[int, tuple[bool, int]] = {}
+        pids: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for process, weight in due.items():
+            if (place := self._places.get(process)) is not None:
+                weights[place.inode] = max(weight, weights.get(place.inode, weight))
+                pids[place.inode].add((place.pid, process[0]))
         before = self._turns = {inode: turn for inode, turn in self._turns.items() if inode in self._namespaces}
-        self._turns = before | dict.fromkeys(inodes, self._asked)
-        # Who asks stays where a doubt is: whoever comes there is seen, and memory given back for that moment.
+
+        def order(inode: int) -> tuple[bool, int, int]:
+            """Containers' first: of strangers' there may be any number; then who was not asked for longest."""
+            is_containers, size = weights.get(inode, (False, 0))
+            return not is_containers, before.get(inode, 0), -size
+
+        inodes = sorted(weights, key=order)[:_MOST]
+        # Who asks stays where a doubt is, and is there before it asks: whoever comes is seen, and memory given back.
         places = (self._places.get(process) for process in set().union(*self._doubted.values()))
         others = {place.inode for place in places if place is not None} - set(inodes)
-        staying = sorted(others, key=lambda inode: -self._turns.get(inode, 0))[: MOST_NAMESPACES - len(inodes)]
-        # Descriptors of their own: who asks may be late, and ours closed.
-        questions = [
-            NamespaceQuestion(
-                os.dup(self._namespaces[inode]),
-                sorted({inner for inner, _ in pids[inode]}),
-                sorted({outer for _, outer in pids[inode]}),
-            )
-            for inode in inodes
-        ]
-        questions += [NamespaceQuestion(os.dup(self._namespaces[inode]), (), ()) for inode in staying]
-        answers = dict(zip(inodes, await self._tell(questions), strict=False))
-        if not answers:
-            return {}
-        self._turns |= {inode: before.get(inode, 0) for inode in inodes if inode not in answers}  # it is their turn
-        return dict.fromkeys(sizes) | answers
+        staying = sorted(others, key=order)[: MOST_NAMESPACES - len(inodes)]
+        told = dict(zip(inodes, await self._tell([(one, pids[one]) for one in inodes], staying), strict=False))
+        self._asked += 1
+        answers = {inode: answer for inode, answer in told.items() if not answer.has_come}
+        self._turns = before | dict.fromkeys(answers if told else inodes, self._asked)  # of the others it is the turn
+        return dict.fromkeys(weights) | answers if told else {}
 
-    async def _tell(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+    async def _tell(
+        self, asked: Sequence[tuple[int, AbstractSet[tuple[int, int]]]], staying: Sequence[int]
+    ) -> Sequence[NamespaceAnswer]:
         """Return the answers; none if nobody answers. Who hangs in the driver is not joined by another.
 
-        Without questions who asks leaves the namespaces.
+        Without namespaces who asks leaves them.
+
+        Args:
+            asked: the inodes of namespaces, with the pids of processes there and here.
+            staying: those in which who asks stays.
         """
-        if not questions and not self._is_there:
+        if not (asked or staying or self._is_there):
             return ()
-        self._is_there = bool(questions)
+        self._is_there = bool(asked or staying)
+        self._is_asking = True
+        try:
+            return await self._ask_devices(asked, staying)
+        except UnnamedError as error:
+            log.info("%s: what a program takes past the hook with the ID of a dead one can be nobody's", error)
+            self._can_tell = False
+        except TimeoutError:
+            log.warning("NVML has not told within %g s what it lists within PID namespaces", _PATIENCE)
+        except (DeviceError, OSError, RuntimeError) as error:  # no descriptors are left, or no thread can be started
+            log.warning("%s", error)
+        return ()
+
+    async def _ask_devices(
+        self, asked: Sequence[tuple[int, AbstractSet[tuple[int, int]]]], staying: Sequence[int]
+    ) -> Sequence[NamespaceAnswer]:
+        """Return the answers; see `_tell`, whose exceptions these are."""
+        descriptors = list[int]()
 
         def end() -> None:
-            for question in questions:
-                os.close(question.namespace)
+            while descriptors:
+                os.close(descriptors.pop())
             self._is_asking = False
 
         def work() -> Sequence[NamespaceAnswer]:
@@ -170,80 +178,44 @@ class NamespaceQuestions:
             finally:
                 end()
 
-        self._is_asking = True
         try:
+            questions = self._questions(asked, staying, descriptors)
             return await asyncio.wait_for(in_daemon_thread(work), _PATIENCE)
-        except UnnamedError as error:
-            log.info("%s: what a program takes past the hook with the ID of a dead one can be nobody's", error)
-            self._can_tell = False
-        except DeviceError as error:
-            log.warning("%s", error)
-        except RuntimeError as error:  # no thread can be started
-            log.warning("%s", error)
+        except TimeoutError:  # it is at work still
+            raise
+        except (OSError, RuntimeError):
             end()
-        except TimeoutError:
-            log.warning("NVML has not told within %g s what it lists within PID namespaces", _PATIENCE)
-        return ()
+            raise
 
-    def _complete(self, sample: MemorySample, doubts: Doubts, answers: Answers) -> MemorySample:
+    def _questions(
+        self,
+        asked: Sequence[tuple[int, AbstractSet[tuple[int, int]]]],
+        staying: Sequence[int],
+        descriptors: list[int],
+    ) -> list[NamespaceQuestion]:
+        """Return questions; their descriptors are added, and are their own: who asks may be late, and ours closed."""
+        questions = []
+        for inode, pids in (*asked, *((inode, frozenset[tuple[int, int]]()) for inode in staying)):
+            descriptors.append(os.dup(self._namespaces[inode]))
+            inner, outer = sorted({row[0] for row in pids}), sorted({row[1] for row in pids})
+            questions.append(NamespaceQuestion(descriptors[-1], inner, outer))
+        return questions
+
+    def _complete(self, sample: MemorySample, doubts: Doubts, answers: Answers, places: "Places") -> MemorySample:
         told: dict[int, Told] = {}
+        answered = Answered(sample, answers, places)
         for pid, starts in doubts.items():
             size, known = sample.listed_with(pid), self._known.get((sample.device, pid))
-            if known is not None and known.is_still(size, starts):
+            if known is not None and known.is_still(size, list(starts)):
                 told[pid] = known.told
-            elif (one := self._told(sample, pid, starts, answers, known.figures if known else {})) is not None:
+            elif (one := answered.told(pid, starts, known.figures if known else {})) is not None:
                 told[pid] = one
-                self._known[sample.device, pid] = _Known(size, starts, one)
+                self._known[sample.device, pid] = _Known(size, list(starts), one)
         return replace(sample, told=told) if told else sample
-
-    def _told(
-        self,
-        sample: MemorySample,
-        pid: int,
-        starts: Sequence[int],
-        answers: Answers,
-        before: Mapping[int, int],
-    ) -> Told | None:
-        """Return what answers say of processes that have or had a pid; None: nothing.
-
-        Args:
-            sample: of a device.
-            pid: of all.
-            starts: of those processes.
-            answers: by namespace.
-            before: what was told of them last.
-        """
-        own, least = dict[int, int](), list[int]()
-        disturbed, unasked = set[int](), dict[int, int | None]()
-        for start in starts:
-            place = self._places.get((pid, start))
-            if place is None or place.inode not in answers:
-                continue
-            answer = answers[place.inode]
-            if answer is None:
-                unasked[start] = before.get(start)
-            elif answer.most is not None and sample.device in answer.most:
-                own[start] = self._held_at(place, pid, sample, answers)
-                least.append(answer.least.get(sample.device, {}).get(pid, 0))
-            elif answer.is_disturbed:
-                disturbed.add(start)
-        others = max(min(least, default=0) - sum(own.values()), 0)
-        return Told(own, others, disturbed, unasked) if own or disturbed or unasked else None
-
-    def _held_at(self, place: _Place, pid: int, sample: MemorySample, answers: Answers) -> int:
-        """Return what is told of a place, but for what is listed of it with another pid, which it had on the host."""
-        size = _told_at(place, sample.device, answers) or 0
-        for namesake in {each for (each, _), one in self._places.items() if one == place and each != pid}:
-            # With that pid, others may be listed who are elsewhere.
-            elsewhere = {one for (each, _), one in self._places.items() if each == namesake and one != place}
-            theirs = [_told_at(one, sample.device, answers) for one in elsewhere]
-            if None not in theirs:  # else it may all be theirs
-                size -= max(sample.listed_with(namesake) - sum(each or 0 for each in theirs), 0)
-        return max(size, 0)
 
     async def _remember(self) -> None:
         """Know where each process is that is wanted, as far as it can be known, and forget the others."""
-        wanted: set[_Process] = set().union(*self._wanted.values())
+        wanted: set[Process] = set().union(*self._wanted.values())
         self._places = {process: place for process, place in self._places.items() if process in wanted}
         fresh = [each for each in wanted - self._places.keys() if each[1]][: _MOST_PROCESSES - len(self._places)]
         if fresh:
@@ -264,24 +236,16 @@ class NamespaceQuestions:
         self._places.clear()
 
 
-def _told_at(place: _Place | None, device: str, answers: Answers) -> int | None:
-    """Return the bytes that are told of a place; None: nothing is."""
-    answer = answers.get(place.inode) if place is not None else None
-    if place is None or answer is None or answer.most is None:
-        return None
-    return answer.most.get(device, {}).get(place.pid, 0)
-
-
-def _find(processes: Iterable[_Process], own: int) -> dict[_Process, tuple[_Place | None, int]]:
+def _find(processes: Iterable[Process], own: int) -> dict[Process, tuple[Place | None, int]]:
     """Return where living processes are, with a descriptor; None: in our own namespace. Of others nothing is told."""
-    found: dict[_Process, tuple[_Place | None, int]] = {}
+    found: dict[Process, tuple[Place | None, int]] = {}
     for pid, start in processes:
         descriptor = open_pid_namespace(pid)
         if descriptor is None:
             continue
         inode, pids = os.fstat(descriptor).st_ino, namespace_pids(pid)
         if pids and inode != own and start_time(pid) == start:
-            found[pid, start] = _Place(inode, pids[-1]), descriptor
+            found[pid, start] = Place(inode, pids[-1]), descriptor
             continue
         os.close(descriptor)
         if inode == own:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.daemon.audit import driver_users
 from convgpu.daemon.audit.container_resolver import ProcessIndex
-from convgpu.daemon.audit.driver_users import DriverUsers
+from convgpu.daemon.audit.doubts import driver_users
+from convgpu.daemon.audit.doubts.driver_users import DriverUsers
 from convgpu.daemon.system.open_files import FileIdentity, identify
 from convgpu.daemon.system.procfs import start_time
 
@@ -56,7 +56,7 @@ def look(users: DriverUsers, *pids: int, **volumes: int) -> None:
     asyncio.run(users.look({pid: start_time(pid) for pid in pids}, set(volumes), index))
 
 
-def said(users: DriverUsers, pid: int) -> tuple[bool, bool]:
+def said(users: DriverUsers, pid: int) -> tuple[bool | None, bool]:
     start = start_time(pid)
     return users.uses(pid, start), users.surely_uses(pid, start)
 
@@ -65,14 +65,14 @@ def test_who_was_seen_to_have_it_open_is_known_and_who_has_not_is_for_one_look(
     control: FileIdentity, programs: Programs
 ) -> None:
     users, one, other = DriverUsers(control), programs.start(uses=True), programs.start(uses=False)
-    assert [said(users, pid) for pid in (one, other)] == [(True, False)] * 2  # nobody looked yet
+    assert [said(users, pid) for pid in (one, other)] == [(None, False)] * 2  # nobody looked yet
     look(users, one, other)
     assert [said(users, pid) for pid in (one, other)] == [(True, True), (False, False)]
-    assert (users.uses(other, 1), users.surely_uses(one, 1)) == (True, False)  # another one that had the pid
+    assert (users.uses(other, 1), users.surely_uses(one, 1)) == (None, False)  # another one that had the pid
     look(users, one)
-    assert [said(users, pid) for pid in (one, other)] == [(True, True), (True, False)]
+    assert [said(users, pid) for pid in (one, other)] == [(True, True), (None, False)]
     look(users)
-    assert said(users, one) == (True, False)
+    assert said(users, one) == (None, False)
 
 
 def test_without_a_control_node_all_that_are_listed_use_the_driver(programs: Programs) -> None:

@@ -13,8 +13,8 @@ import pytest
 from daemon import wait_until
 
 from convgpu.core.audit.attribution import MemorySample, Told
-from convgpu.daemon.audit import namespaces
-from convgpu.daemon.audit.namespaces import NamespaceQuestions
+from convgpu.daemon.audit.doubts import namespaces
+from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, UnnamedError
 from convgpu.daemon.system.procfs import start_time
@@ -57,9 +57,11 @@ def open_namespaces() -> int:
     return sum(str(link.readlink()).startswith("pid:[") for link in links if link.is_symlink())
 
 
-def doubt(pid: int, size: int) -> tuple[MemorySample, dict[str, dict[int, list[int]]]]:
+def doubt(pid: int, size: int) -> tuple[MemorySample, dict[str, dict[int, dict[int, bool]]]]:
     start = start_time(pid)
-    return MemorySample("gpu", 99, 99, {pid: size}, starts={pid: start}, listed={pid: size}), {"gpu": {pid: [start]}}
+    return MemorySample("gpu", 99, 99, {pid: size}, starts={pid: start}, listed={pid: size}), {
+        "gpu": {pid: {start: True}}
+    }
 
 
 def answer(pid: int, own: int, listed: int) -> NamespaceAnswer:
@@ -123,7 +125,7 @@ def test_of_many_namespaces_those_are_asked_that_were_not_for_longest(monkeypatc
             starts = {pid: start_time(pid) for pid in pids}
             held = {pid: 80 + row for row, pid in enumerate(pids)}
             sample = MemorySample("gpu", 99, 99, held, starts=starts, listed=held)
-            doubts = {"gpu": {pid: [0, start] for pid, start in starts.items()}}
+            doubts = {"gpu": {pid: {0: True, start: True} for pid, start in starts.items()}}
             for _ in range(2):
                 await questions.ask([sample], doubts)
             first, second = ([one.outer[0] for one in each] for each in devices.questions)
@@ -173,7 +175,7 @@ def test_nobody_is_asked_in_our_own_namespace_or_about_an_earlier_process() -> N
         assert await questions.ask([sample], doubts) == [sample]
         with first_process() as pid:
             sample, _ = doubt(pid, 80)
-            assert await questions.ask([sample], {"gpu": {pid: [1]}}) == [sample]
+            assert await questions.ask([sample], {"gpu": {pid: {1: True}}}) == [sample]
         assert devices.questions == []
 
     asyncio.run(run())
@@ -206,7 +208,7 @@ def test_of_whom_there_was_no_time_to_ask_what_was_told_last_is_said() -> None:
             starts = {pid: start_time(pid) for pid in (one, other)}
             held = {one: 80, other: 70}
             sample = MemorySample("gpu", 99, 99, held, starts=starts, listed=held)
-            doubts = {"gpu": {pid: [0, start] for pid, start in starts.items()}}
+            doubts = {"gpu": {pid: {0: True, start: True} for pid, start in starts.items()}}
             await questions.ask([sample], doubts)
             devices.answers, devices.most = [answer(one, 40, 80)] * 2, 1
             for _ in range(2):
@@ -240,7 +242,7 @@ def test_what_another_has_there_who_had_its_pid_is_taken_off_and_not_what_is_lis
             # A dead one of the first place had the second one's ID, and its own there was the first one's.
             questions._places[elsewhere, 5] = questions._places[one, starts[one]]
             remembered = {"gpu": {(elsewhere, 5)}}
-            doubts = {"gpu": {elsewhere: [5, starts[elsewhere]], one: [starts[one]]}}
+            doubts = {"gpu": {elsewhere: {5: True, starts[elsewhere]: True}, one: {starts[one]: True}}}
             [found] = await questions.ask([sample], doubts, remembered)
             assert found.told[one] == Told({starts[one]: 50}, 0)  # 60 less the 10 of the dead one
             questions.close()

@@ -1,0 +1,1 @@
+"""What is in doubt about who has memory, and who can tell."""
