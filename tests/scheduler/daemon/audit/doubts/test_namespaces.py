@@ -1,6 +1,7 @@
 """Whom the audit asks within PID namespaces, and what it makes of the answers; in real namespaces."""
 
 import asyncio
+import errno
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -245,6 +246,51 @@ def test_what_another_has_there_who_had_its_pid_is_taken_off_and_not_what_is_lis
             doubts = {"gpu": {elsewhere: {5: True, starts[elsewhere]: True}, one: {starts[one]: True}}}
             [found] = await questions.ask([sample], doubts, remembered)
             assert found.told[one] == Told({starts[one]: 50}, 0)  # 60 less the 10 of the dead one
+            questions.close()
+
+    asyncio.run(run())
+
+
+def test_containers_are_asked_about_before_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "_MOST", 1)
+
+    async def run() -> None:
+        with first_process() as one, first_process() as other:
+            devices = Devices(*(answer(0, 0, 0) for _ in range(3)))
+            questions = asking(devices)
+            starts = {pid: start_time(pid) for pid in (one, other)}
+            held = {one: 10, other: 99}
+            sample = MemorySample("gpu", 999, 999, held, starts=starts, listed=held)
+            doubts = {"gpu": {pid: {0: False, starts[pid]: pid == one} for pid in starts}}
+            for _ in range(3):
+                await questions.ask([sample], doubts)
+            assert [[question.outer for question in each] for each in devices.questions] == [[[one]]] * 3
+            questions.close()
+
+    asyncio.run(run())
+
+
+def test_where_no_descriptors_are_left_nobody_is_asked_and_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        with first_process() as one, first_process() as other:
+            devices = Devices()
+            questions = asking(devices)
+            starts = {pid: start_time(pid) for pid in (one, other)}
+            held = dict.fromkeys(starts, 80)
+            sample = MemorySample("gpu", 99, 99, held, starts=starts, listed=held)
+            await questions.ask([sample], {})
+            before, dup, made = open_namespaces(), os.dup, list[int]()
+
+            def fail(descriptor: int) -> int:
+                if made:
+                    raise OSError(errno.EMFILE, "no descriptors")
+                made.append(dup(descriptor))
+                return made[0]
+
+            monkeypatch.setattr(os, "dup", fail)
+            doubts = {"gpu": {pid: {start: True} for pid, start in starts.items()}}
+            assert await questions.ask([sample], doubts) == [sample]
+            assert (open_namespaces(), len(made), devices.questions) == (before, 1, [])
             questions.close()
 
     asyncio.run(run())
