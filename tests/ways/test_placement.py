@@ -15,7 +15,6 @@ pytestmark = pytest.mark.engine
 
 DRIVER = "LD_LIBRARY_PATH=/run/convgpu/driver"
 HOLD = ("convgpu/demo", "gpu-hold", "--wait-for-stdin", "1g")
-ON_SECOND = ("convgpu/demo", "gpu-hold", "--device", "1", "--wait-for-stdin", "1g")  # it sees both
 QUIET = ("--network", "none")
 
 
@@ -76,8 +75,7 @@ def preloaded(plugin, **options):
 def test_by_a_volume_and_plain_docker_run(engine, plugin):
     cases = {"first": {}, "second": {}, "both": {"gpus": "all"}, "named": {"gpus": "1"}}
     for count, (name, options) in enumerate(cases.items(), start=1):
-        program = ON_SECOND if name == "named" else HOLD
-        engine("run", "-d", "-i", "--name", name, *QUIET, *preloaded(plugin, memory="2g", **options), *program)
+        engine("run", "-d", "-i", "--name", name, *QUIET, *preloaded(plugin, memory="2g", **options), *HOLD)
         wait_until_all_hold(engine, plugin, count)
     held, limits = where(engine, plugin, "first", "second", "both", "named")
     assert limits == {"first": [0], "second": [1], "both": [0, 1], "named": [1]}
@@ -105,7 +103,7 @@ def test_by_the_runtime(engine, plugin, runtime):
     }
     for count, (name, variables) in enumerate(cases.items(), start=1):
         words = [word for variable in variables for word in ("-e", variable)]
-        engine("run", "-d", "-i", "--name", name, *runtime, *words, *(ON_SECOND if name == "named" else HOLD))
+        engine("run", "-d", "-i", "--name", name, *runtime, *words, *HOLD)
         wait_until_all_hold(engine, plugin, count)
     assert where(engine, plugin, *cases)[1] == {"first": [0], "second": [1], "named": [1], "both": [0, 1]}
 

@@ -12,7 +12,9 @@ import pytest
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.doubts import driver_users
 from convgpu.daemon.audit.doubts.driver_users import DriverUsers
+from convgpu.daemon.system import open_files
 from convgpu.daemon.system.open_files import FileIdentity, identify
+from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 from convgpu.daemon.system.procfs import start_time
 
 # Opens what it is told to, and lives until its stdin ends.
@@ -33,6 +35,14 @@ class Programs:
         assert process.stdout is not None
         process.stdout.readline()
         return process.pid
+
+
+@pytest.fixture(autouse=True)
+def _time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the time for a look may pass."""
+    monkeypatch.setattr(driver_users, "_BUDGET", 60.0)
+    monkeypatch.setattr(driver_users, "_BUDGET_OF_CONTAINERS", 60.0)
+    monkeypatch.setattr(open_files, "_looks", BoundedLooks(60.0))
 
 
 @pytest.fixture
@@ -103,7 +113,7 @@ def test_a_container_keeps_memory_if_one_of_its_processes_has_the_driver_open(
     monkeypatch.setattr(driver_users, "_BUDGET_OF_CONTAINERS", -1.0)
     look(users, a=one, b=other)
     assert users.keeps("b")
-    monkeypatch.undo()
+    monkeypatch.setattr(driver_users, "_BUDGET_OF_CONTAINERS", 60.0)
     monkeypatch.setattr(driver_users, "_MOST_PROCESSES", 1)
     look(users, a=one, b=other)
     assert users.keeps("b")
