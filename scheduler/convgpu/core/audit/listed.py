@@ -11,8 +11,8 @@ from convgpu.core.audit.attribution import NOISE, TOLERATED, Kept, MemorySample,
 _FREED: Final = 1.0
 # Seconds after which it is known whose child a process was.
 _TOLD: Final = 5.0
-# Others that had a dead one's pid, of more nobody remembers what they have.
-_MOST_CLAIMS: Final = 16
+# Others that had a dead one's pid, of more nobody remembers what they have: first of those that have nothing.
+_MOST_CLAIMS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,6 @@ class ProcessFacts:
         uses: says of a living process whether it has the driver open, as far as can be told: who has not, holds
             nothing, though its pid is listed. Who keeps the memory of a dead one might make more of it. None: there
             was no time to look.
-        surely_uses: likewise, and that it was seen.
         keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
     """
 
@@ -100,7 +99,6 @@ class ProcessFacts:
     lease_of: Callable[[int], int | None]
     runs: Callable[[str], bool]
     uses: Callable[[int], bool | None]
-    surely_uses: Callable[[int], bool]
     keeps: Callable[[str], bool]
 
 
@@ -167,8 +165,9 @@ class ListedProcesses:
         """Return the pids with which memory of several processes may be listed, with the starts of those to ask about.
 
         A process that holds more than it may have is asked about before anybody is charged with that, and so is one
-        without a session that was not seen to have the driver open: a dead one that nobody saw may have left it. Where
-        no container's process is among them, it is no matter whose it is.
+        without a session: a dead one that nobody saw may have left it, or had nothing when it ended, and who keeps its
+        descriptor makes more. Likewise a dead one of which more is listed than it had: another one may have come and
+        gone. Where no container's process is among them, it is no matter whose it is.
 
         Returns:
             by pid and start, whether it is a container's.
@@ -178,7 +177,8 @@ class ListedProcesses:
             one, start = known.get(pid), sample.starts.get(pid, 0)
             if one is not None and one.start != start:
                 owner = facts.owner_of(pid) if start else one.owner
-                if one.claims or one.owner.volume is None or one.owner.volume != owner.volume:
+                grows = not start and bool(one.start) and sample.listed_with(pid) > one.size + NOISE
+                if grows or one.claims or one.owner.volume is None or one.owner.volume != owner.volume:
                     owners = {one.start: one.owner} | {claim.start: claim.owner for claim in one.claims}
                     owners |= {start: owner} if start else {}
                     rows = {each: (who.volume, who.container) != (None, None) for each, who in owners.items()}
@@ -210,7 +210,7 @@ def _is_doubtful(pid: int, size: int, facts: ProcessFacts) -> bool:
     if (lease := facts.lease_of(pid)) is not None:
         return size > lease + TOLERATED
     owner = facts.owner_of(pid)
-    return size > NOISE and (owner.volume, owner.container) != (None, None) and not facts.surely_uses(pid)
+    return size > NOISE and (owner.volume, owner.container) != (None, None)
 
 
 def _has_others(sample: MemorySample, pid: int, start: int) -> bool:
@@ -264,7 +264,7 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
     if first is None and not untold:
         # Nobody was told of the dead one alone. What was not there before may be of one that came and went unseen.
         others = max(size - sum(own.values()), 0) if told.unasked else told.others
-        dead = min(others, size, one.size) if claims else size
+        dead = min(others, size, one.size) if claims or told.unasked else size
     shares, rest = dict[int, int](), size - dead
     for each in sorted(claims.keys() & own.keys()):
         shares[each] = min(own[each], rest)
@@ -277,7 +277,8 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
         claims |= {claim.start: claim for claim in guess.claims}
         shares |= guess.shares
         dead, had, rest, unclaimed = guess.dead, guess.had, guess.nobodys, guess.unclaimed
-    ordered = sorted(claims.values(), key=lambda claim: claim.start)[-_MOST_CLAIMS:]
+    latest = sorted(claims.values(), key=lambda claim: (claim.size > 0, claim.start))[-_MOST_CLAIMS:]
+    ordered = sorted(latest, key=lambda claim: claim.start)
     return _Division(dead, had, rest, unclaimed, tuple(ordered), shares)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core.audit.attribution import (
-    NOISE,
     Attribution,
     Kept,
     MemorySample,
@@ -114,11 +113,7 @@ class Attributor:
         for sample in samples:
             replaced = self._listed.replaced(sample)
             volumes |= {volume for volume in replaced.values() if volume is not None}
-            starts |= {
-                pid: start
-                for pid, start in sample.starts.items()
-                if pid in replaced or (pid not in index.by_pid and sample.listed_with(pid) > NOISE)
-            }
+            starts |= {pid: sample.starts[pid] for pid in replaced}
         living = {pid: start for sample in samples for pid, start in sample.starts.items()}
         self._owners = {pid: owner for pid, owner in self._owners.items() if living.get(pid, owner[0]) == owner[0]}
         await self._users.look(starts, volumes, index)
@@ -186,10 +181,7 @@ class Attributor:
         def uses(pid: int) -> bool | None:
             return self._users.uses(pid, starts[pid])
 
-        def surely_uses(pid: int) -> bool:
-            return self._users.surely_uses(pid, starts[pid])
-
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, surely_uses, self._users.keeps)
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps)
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
         """Return whose a process is; nobody's if somebody else has its pid by now: answers can take some seconds."""

@@ -38,18 +38,18 @@ def play(
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
         sample = replace(sample, told=(told or {}).get(now, {}))
-        asked = running.__contains__, lambda _: uses, lambda _: bool(uses), lambda _: keeps
+        asked = running.__contains__, lambda _: uses, lambda _: keeps
         facts = ProcessFacts(owners.__getitem__, origin_of, lambda _: lease, *asked)
         found.append(processes.update(sample, facts, now))
     return found
 
 
-def facts_of(pid: int, *, owner: Owner, lease: int | None = None, uses: bool = True) -> ProcessFacts:
+def facts_of(pid: int, *, owner: Owner, lease: int | None = None) -> ProcessFacts:
     def origin_of(_pid: int, _since: float, _until: float) -> Owner:
         return UNKNOWN
 
     yes = lambda _: True  # noqa: E731 - says all of it
-    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, yes, lambda _: uses, yes)
+    return ProcessFacts({pid: owner}.__getitem__, origin_of, lambda _: lease, yes, yes, yes)
 
 
 ALIVE = (0.0, {1: (7, 30)}, {1: A}, {"a"})
@@ -371,3 +371,12 @@ def test_what_is_nobodys_while_there_is_no_time_to_ask_can_be_anybodys_afterward
     told = {4.0: {1: Told({7: 30}, unasked={9: None})}, 6.0: {1: Told({7: 30}, disturbed={9})}}
     rows = [(now, {1: (9, 92)}, {1: B}, NAMES) for now in (4.0, 6.0)]
     assert [one.held for one in play(ALIVE, *rows, told=told)] == [{1: 30}, {}, {1: 62}]
+
+
+def test_what_came_to_a_dead_ones_memory_is_not_its_own_if_it_was_told_to_have_less() -> None:
+    """Another one had its pid between two looks, and somebody makes more of that one's memory."""
+    rows = [(now, {1: (0, 92)}, {}, {"a"}) for now in (4.0, 6.0)]
+    rest = replace(KEPT, size=62, owner=UNKNOWN, is_left=True)
+    told = {4.0: {1: Told({}, unasked={7: None})}, 6.0: {1: Told({7: 30})}}
+    assert [one.kept for one in play(ALIVE, *rows, told=told)[1:]] == [[ENDING, rest], [KEPT, rest]]
+    assert play(ALIVE, *rows)[2].kept == [replace(KEPT, size=92)]  # nobody is told of it

@@ -12,16 +12,15 @@ from .test_listed import ENDING, HOST, UNKNOWN, A, B, C, facts_of
 def test_who_is_asked_about() -> None:
     processes = ListedProcesses()
 
-    def doubts(size: int, start: int, owner: Owner, *, uses: bool = True, lease: int | None = None) -> object:
+    def doubts(size: int, start: int, owner: Owner, *, lease: int | None = None) -> object:
         sample = MemorySample("gpu", 100, 50, {1: size}, starts={1: start}, listed={1: size})
-        return processes.doubtful(sample, facts_of(1, owner=owner, uses=uses, lease=lease))
+        return processes.doubtful(sample, facts_of(1, owner=owner, lease=lease))
 
-    # Who has more than it may have, and who has memory and was not seen to have the driver open.
+    # Who has more than it may have, and who has memory without a session.
     assert doubts(TOLERATED + 20, 7, A, lease=20) == {}
     assert doubts(TOLERATED + 21, 7, A, lease=20) == {1: {7: True}}
     more = NOISE + 1
-    assert (doubts(more, 7, B), doubts(NOISE, 7, B, uses=False), doubts(more, 7, HOST, uses=False)) == ({}, {}, {})
-    assert doubts(more, 7, B, uses=False) == {1: {7: True}}
+    assert (doubts(NOISE, 7, B), doubts(more, 7, HOST), doubts(more, 7, B)) == ({}, {}, {1: {7: True}})
     # Who has the pid of a dead one of another container, and who had it; and the dead one.
     first = MemorySample("gpu", 100, 50, {1: 30}, starts={1: 7})
     processes.update(first, facts_of(1, owner=A), 0.0)
@@ -33,9 +32,14 @@ def test_who_is_asked_about() -> None:
     processes.update(replace(first, starts={1: 9}), facts_of(1, owner=B), 2.0)
     assert doubts(30, 11, C, lease=30) == {1: {7: True, 9: True, 11: True}}
     # Strangers' memory is no matter, whose of them it is.
-    assert ListedProcesses().doubtful(first, facts_of(1, owner=HOST, uses=False)) == {}
+    assert ListedProcesses().doubtful(first, facts_of(1, owner=HOST)) == {}
     ended = MemorySample("gpu", 100, 50, {}, ended={1: 30})
     assert processes.doubtful(ended, facts_of(1, owner=B)) == {1: {7: True, 9: True}}
+    # A dead one of which more is listed than it had.
+    alone = ListedProcesses()
+    alone.update(first, facts_of(1, owner=A), 0.0)
+    grown = [replace(ended, ended={1: 30 + more}) for more in (NOISE, NOISE + 1)]
+    assert [alone.doubtful(one, facts_of(1, owner=A)) for one in grown] == [{}, {1: {7: True}}]
 
 
 def test_a_sample_about_which_nobody_was_asked_changes_nothing_that_is_known() -> None:
@@ -57,7 +61,7 @@ def test_the_dead_and_who_had_their_pids_are_remembered_for_the_next_question() 
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts, answered=now - 0.5, listed=held)
         replaced = processes.replaced(sample)
         yes = lambda _: True  # noqa: E731 - for five facts
-        facts = ProcessFacts(lambda _: A, lambda *_: UNKNOWN, lambda _: None, yes, yes, yes, yes)
+        facts = ProcessFacts(lambda _: A, lambda *_: UNKNOWN, lambda _: None, yes, yes, yes)
         processes.update(sample, facts, now)
         return replaced, processes.remembered("gpu")
 

@@ -39,8 +39,14 @@ class Ender:
         with self._lock:
             works = name in self._orders
             self._orders[name] = order
-        if not works:
+        if works:
+            return
+        try:
             threading.Thread(target=self._work, args=(name,), name=f"end {name:.12}", daemon=True).start()
+        except RuntimeError as error:  # no process IDs are left; the next look orders it again
+            log.warning("%s cannot be ended now: %s", name, error)
+            with self._lock:
+                self._orders.pop(name, None)
 
     def is_over(self, name: str) -> bool:
         """Say whether what was ended of this name is gone, or may be about to be."""

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,8 @@ class Origins:
             await in_daemon_thread(self.open)
             while True:
                 await asyncio.sleep(_INTERVAL)
-                await in_daemon_thread(self.catch_up)
+                with suppress(RuntimeError):  # no thread can be started; the next time more is read
+                    await in_daemon_thread(self.catch_up)
         except OSError as error:
             log.info(_UNKNOWN, error)
         except Exception:  # a fault here must not go unseen

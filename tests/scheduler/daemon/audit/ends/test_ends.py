@@ -1,8 +1,10 @@
 """Processes that got SIGKILL: what delays their end is taken away, and why they are still there is said."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,3 +312,23 @@ FROZEN = "pid 7 (state D, in hrtimer_nanosleep) is frozen: docker unpause, or th
 )
 def test_what_is_said(wait: Wait, text: str) -> None:
     assert describe([wait], [Connection(53, 1001)]) == text
+
+
+def test_an_order_for_which_no_thread_could_be_started_is_carried_out_at_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody took all process IDs at that moment."""
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with subprocess.Popen(["sleep", "600"]) as process:
+        found = Order(lambda pid: pid == process.pid, lambda _: None, lambda: [process.pid])
+        ender, begin = Ender({}), threading.Thread.start
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        ender.end("x", found)
+        monkeypatch.setattr(threading.Thread, "start", begin)
+        assert process.poll() is None
+        ender.end("x", found)
+        assert process.wait(60) == -signal.SIGKILL
+    assert [record.getMessage() for record in caplog.records] == ["x cannot be ended now: can't start new thread"]
