@@ -73,6 +73,15 @@ def asking(devices: Devices) -> NamespaceQuestions:
     return NamespaceQuestions(cast("Any", devices))
 
 
+async def see_the_end() -> tuple[NamespaceQuestions, MemorySample, dict[str, dict[int, dict[int, bool]]]]:
+    """Return who saw a process that has ended since, what is listed of it then, and a doubt about it."""
+    with first_process() as pid:
+        questions = asking(Devices(answer(pid, 30, 80)))
+        sample, doubts = doubt(pid, 80)
+        await questions.ask([sample], {"gpu": {}})
+    return questions, replace(sample, held={}, starts={}, listed={}, ended={pid: 80}), doubts
+
+
 def test_what_is_told_is_asked_again_only_where_others_have_some_or_it_changed() -> None:
     async def run() -> None:
         with first_process() as pid:
@@ -99,13 +108,8 @@ def test_who_has_ended_is_asked_about_as_long_as_somebody_has_its_memory() -> No
     """Nobody was in doubt about it while it lived; and what is seen of another device is no reason to forget it."""
 
     async def run() -> None:
-        with first_process() as pid:
-            devices = Devices(answer(pid, 30, 80))
-            questions = asking(devices)
-            sample, doubts = doubt(pid, 80)
-            await questions.ask([sample], {"gpu": {}})
-        ended = replace(sample, held={}, starts={}, listed={}, ended={pid: 80})
-        [start] = sample.starts.values()
+        questions, ended, doubts = await see_the_end()
+        [(pid, [start])] = doubts["gpu"].items()
         await questions.ask([replace(ended, device="other", ended={})], {})
         assert (await questions.ask([ended], doubts))[0].told == {pid: Told({start: 30}, 50)}
         assert open_namespaces() == 1
@@ -186,16 +190,11 @@ def test_who_is_dead_is_asked_about_later_though_nobody_was_in_doubt_for_long() 
     """Who keeps its memory can make more of it when the dead one's pid is another's at last."""
 
     async def run() -> None:
-        with first_process() as pid:
-            devices = Devices(answer(pid, 30, 80))
-            questions = asking(devices)
-            sample, doubts = doubt(pid, 80)
-            await questions.ask([sample], {"gpu": {}})
-        [start] = sample.starts.values()
-        dead = replace(sample, held={}, starts={}, listed={}, ended={pid: 80})
+        questions, ended, doubts = await see_the_end()
+        [(pid, [start])] = doubts["gpu"].items()
         for _ in range(3):
-            await questions.ask([dead], {"gpu": {}}, {"gpu": {(pid, start)}})
-        assert (await questions.ask([dead], doubts))[0].told == {pid: Told({start: 30}, 50)}
+            await questions.ask([ended], {"gpu": {}}, {"gpu": {(pid, start)}})
+        assert (await questions.ask([ended], doubts))[0].told == {pid: Told({start: 30}, 50)}
         questions.close()
 
     asyncio.run(run())
