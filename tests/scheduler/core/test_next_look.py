@@ -24,6 +24,20 @@ def ended_after(pause: Callable[[], float], free: float) -> float:
     return float("inf")
 
 
+def held_by_who_knows(pause: Callable[[], float], held: float) -> float:
+    """Return the part of ten minutes in which somebody has memory for so long after each look, unless it is ended."""
+    budget, now, part, until = OveruseBudget(AFTER), 0.0, 0.0, 0.0
+    while now < 600:
+        before = now
+        now += min(pause(), budget.pause)
+        part += min(now - before, held)
+        is_over = now < until
+        until = now + held
+        if budget.update({("a", "x")} if is_over else frozenset(), now)[1]:
+            break
+    return part / 600
+
+
 def at_random(seed: int) -> Callable[[], float]:
     chance = Random(seed)  # noqa: S311 - so that the test is the same each time
     return lambda: next_look(INTERVAL, chance.random())
@@ -37,6 +51,11 @@ def test_who_holds_memory_between_looks_is_ended(free: float, most: float) -> No
     assert times[25] <= most
 
 
+def test_who_knows_when_each_look_was_has_memory_for_a_small_part_of_the_time() -> None:
+    """A look that comes 0.5 to 2 s after the last one left it memory for half of the time (decision 202)."""
+    parts = [held_by_who_knows(at_random(1), held / 20) for held in range(1, 40)]
+    assert max(parts) < 0.35
+
+
 def test_looks_are_never_further_apart_than_was_asked_for_nor_of_one_moment() -> None:
-    assert [next_look(INTERVAL, chance) for chance in (0.0, 1.0)] == [0.5, INTERVAL]
-    assert next_look(INTERVAL, 0.0) > NO_MOMENT
+    assert [next_look(INTERVAL, chance) for chance in (0.0, 0.999999)] == [NO_MOMENT, INTERVAL]

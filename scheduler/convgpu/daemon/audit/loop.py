@@ -82,8 +82,9 @@ class Audit:
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while (left := until - clock()) > 0:
-            pause = self._enforcement.pause
-            await asyncio.sleep(min(left, pause))
+            often = self._enforcement.pause
+            pause = next_look(often, self._random.random()) if often < left else left
+            await asyncio.sleep(pause)
             if pause < left:
                 await self._look()
 

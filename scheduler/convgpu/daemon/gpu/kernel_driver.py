@@ -1,6 +1,10 @@
-"""Asks NVIDIA's kernel driver what NVML does not tell: memory of others that a process has imported.
+"""Asks NVIDIA's kernel driver what NVML does not tell: memory that a process has without a context, or has imported.
 
 It tells, too, what NVML does, without the 20 ms that NVML takes to begin: within a container 0.3 ms are enough then.
+
+NVML lists who has a context. Who speaks to the driver without its libraries has memory without one (4 GiB on an H200,
+listed for nobody). The driver has a list of clients, too, but of 950 at most, and not of those without a subdevice; of
+each pid it tells what that holds, so it is asked about all of them.
 
 A process that imported memory (`cuMemImportFromShareableHandle`) uses it also after its owner's end; while anybody else
 keeps it too, NVML lists it for nobody. The driver counts it for each process, in the answer from which NVML takes its

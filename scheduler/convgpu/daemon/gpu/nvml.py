@@ -4,7 +4,8 @@ import ctypes
 import logging
 import re
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,6 +15,7 @@ import pynvml
 from convgpu.daemon.gpu.kernel_driver import KernelDriver
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceAsker, NamespaceQuestion
 from convgpu.daemon.gpu.process_lists import listed_on, or_none
+from convgpu.daemon.system.procfs import processes
 from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
@@ -42,8 +44,8 @@ _HMM: Final = (
 )
 
 _NOT_TOLD: Final = (
-    "the driver does not tell who has imported memory (%s): what is used after its owner's end, and kept by somebody "
-    "else too, is nobody's (docs/authorization.md, What no audit ends)"
+    "only NVML tells who holds memory (%s): what a program has without a context, or imported and uses after its "
+    "owner's end, is nobody's (docs/authorization.md, What no audit ends)"
 )
 
 
@@ -197,7 +199,7 @@ class NvmlDevices:
         return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """See Devices."""
+        """See Devices. NVML lists only who has a context, so the kernel's driver is asked as well."""
         try:
             held = listed_on(self._handles[uuid])
         except pynvml.NVMLError_NotSupported as error:
@@ -206,6 +208,9 @@ class NvmlDevices:
             raise DeviceError(f"processes of {uuid}: {error}") from error
         if held is None:
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
+        with suppress(UnnamedError):
+            more = self._ask_kernel(lambda kernel: kernel.held(uuid, held.keys() | processes()))
+            held |= {pid: max(size, held.get(pid, 0)) for pid, size in more.items()}
         return held
 
     def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
@@ -220,15 +225,21 @@ class NvmlDevices:
 
     def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
         """See Devices. NVML does not tell it, so the kernel's driver is asked."""
+        try:
+            return self._ask_kernel(lambda kernel: kernel.imported(uuid, pids))
+        except UnnamedError as error:
+            raise UnnamedError(f"imported memory of {uuid}: {error}") from error
+
+    def _ask_kernel(self, question: Callable[[KernelDriver], dict[int, int]]) -> dict[int, int]:
         with self._asking:
             if self._kernel is None:
                 self._kernel = self._open_kernel_driver()
             if isinstance(self._kernel, OSError):
-                raise UnnamedError(f"imported memory of {uuid}: {self._kernel}")
+                raise UnnamedError(str(self._kernel))
             try:
-                return self._kernel.imported(uuid, pids)
+                return question(self._kernel)
             except (OSError, KeyError) as error:
-                raise UnnamedError(f"imported memory of {uuid}: {error}") from error
+                raise UnnamedError(str(error)) from error
 
     def _open_kernel_driver(self) -> KernelDriver | OSError:
         minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in self._handles.values())

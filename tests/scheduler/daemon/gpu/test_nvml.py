@@ -1,5 +1,6 @@
 """What is made of NVML's answers that the simulated one does not give."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,26 @@ def test_who_draws_is_listed_too_and_who_does_both_once(devices: NvmlDevices) ->
     assert devices.used_by("GPU-1") == {1: 4, 2: 3, 3: 2}
 
 
+def test_who_has_memory_without_a_context_is_listed_too(devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML lists who has a context only: 4 GiB of a program that had none were nobody's on an H200 (decision 201)."""
+    raw, sizes = os.getpid(), {2: 5}
+    kernel = SimpleNamespace(held=lambda _uuid, pids: {pid: sizes.get(pid, 6) for pid in pids & {2, raw}})
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: kernel)
+    devices.list()
+    assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
+
+
+def test_what_the_kernels_driver_does_not_tell_is_as_nvml_lists_it(
+    devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(uuid: str, _others: object) -> dict[int, int]:
+        raise KeyError(uuid)
+
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: SimpleNamespace(held=refuse))
+    devices.list()
+    assert devices.used_by("GPU-1") == {1: 4, 2: 3, 3: 2}
+
+
 def test_that_kernels_reach_memory_of_malloc_is_said(devices: NvmlDevices, caplog: pytest.LogCaptureFixture) -> None:
     assert [one.uuid for one in devices.list()] == ["GPU-1"]
     text = (
@@ -72,9 +93,7 @@ def test_where_the_driver_does_not_tell_who_imported_memory_that_is_said_once(
     for _ in range(2):
         with pytest.raises(UnnamedError, match=r"imported memory of GPU-1: .*status 0x3d"):
             devices.imported_by("GPU-1", [1])
-    assert [record.getMessage()[:47] for record in caplog.records] == [
-        "the driver does not tell who has imported memor"
-    ]
+    assert [record.getMessage()[:32] for record in caplog.records] == ["only NVML tells who holds memory"]
 
 
 @pytest.mark.parametrize(("version", "is_told"), [("565.57.01", True), ("580.159.04", True), ("560.35.03", False)])
