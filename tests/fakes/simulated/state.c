@@ -15,6 +15,8 @@
 #define GIB (UINT64_C(1) << 30)
 #define SOME_SLOTS                                                                                           \
     64u /* a question notices the deaths of so many processes at once, of more in a few rounds */
+#define MUCH                                                                                                 \
+    (UINT64_C(64) << 20) /* who has so much is asked about each time: a card lists nobody who has ended */
 #define ALL_SLOTS SIMULATED_SLOTS
 
 static uint64_t monotonic_ns(void) {
@@ -100,22 +102,39 @@ static void settle(struct simulated_state *state, struct shared_slot *slot, uint
     if (empty) slot->phase = SLOT_FREE;
 }
 
-/* Notices deaths among `most` of the held slots, the next ones each time. Mutex held. */
+/* Mutex held. */
+static bool has_much(const struct simulated_state *state, const struct shared_slot *slot) {
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        if (slot->used[device] >= MUCH) return true;
+    }
+    return false;
+}
+
+/* Has the memory of a held slot settle if its process has died. Mutex held. */
+static void notice_death(struct simulated_state *state, uint32_t k, uint64_t now) {
+    struct shared_slot *slot = &state->shared->slot[k];
+    pid_t pid;
+    if (find_holder(state, k, &pid) || is_kept(state, k)) return;
+    exports_of_dead(state, k);
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
+    }
+    slot->phase = SLOT_SETTLING;
+}
+
+/* Notices deaths among those who have much, and `most` others, the next ones each time. Mutex held. */
 static void notice_deaths(struct simulated_state *state, uint32_t most, uint64_t now) {
     struct shared_state *shared = state->shared;
+    for (uint32_t k = 0; k < shared->slot_count; k++) {
+        if (shared->slot[k].phase == SLOT_HELD && has_much(state, &shared->slot[k]))
+            notice_death(state, k, now);
+    }
     uint32_t visited = 0;
     for (uint32_t asked = 0; visited < shared->slot_count && asked < most; visited++) {
         uint32_t k = (shared->cursor + visited) % shared->slot_count;
-        struct shared_slot *slot = &shared->slot[k];
-        pid_t pid;
-        if (slot->phase != SLOT_HELD) continue;
+        if (shared->slot[k].phase != SLOT_HELD || has_much(state, &shared->slot[k])) continue;
         asked++;
-        if (find_holder(state, k, &pid) || is_kept(state, k)) continue;
-        exports_of_dead(state, k);
-        for (unsigned device = 0; device < state->configuration.device_count; device++) {
-            slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
-        }
-        slot->phase = SLOT_SETTLING;
+        notice_death(state, k, now);
     }
     if (shared->slot_count > 0) shared->cursor = (shared->cursor + visited) % shared->slot_count;
 }

@@ -20,7 +20,7 @@ def test_memory_without_a_context_is_its_containers(start: Start, plugin: Plugin
     container = start("a", "1g", "hold.py", "torch", 0, GIB, GIB)
     container.wait_for("holding")
     before = card.used()
-    command = ["docker", "exec", container.name, "python3", "/programs/raw_client.py", str(3 << 10), str(crowd)]
+    command = ["docker", "exec", container.name, "python3", "/programs/raw/raw_client.py", str(3 << 10), str(crowd)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None

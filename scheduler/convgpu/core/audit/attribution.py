@@ -59,6 +59,7 @@ class MemorySample:
         listed: what NVML lists with the pid of each living process, where `held` has more, for it was found otherwise;
             None: the same.
         told: what is known of pids which several processes had.
+        exiting: the pids among `ended` whose processes are not through with it.
     """
 
     device: str
@@ -72,6 +73,7 @@ class MemorySample:
     answered: float = -math.inf
     listed: Mapping[int, int] | None = None
     told: Mapping[int, Told] = field(default_factory=dict)
+    exiting: AbstractSet[int] = frozenset()
 
     def listed_with(self, pid: int) -> int:
         """Return the bytes that NVML lists with a pid."""
@@ -106,6 +108,7 @@ class Kept:
         owner: whose the process was.
         is_left: its container has ended, too, or nobody knows whose it was: nobody is charged for it.
         is_ending: it ended just now, and the driver may be about to free its memory.
+        is_exiting: likewise, and the kernel has not closed all of its files yet.
     """
 
     pid: int
@@ -113,6 +116,7 @@ class Kept:
     owner: Owner
     is_left: bool
     is_ending: bool = False
+    is_exiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +214,12 @@ class _Tally:
         """Add memory of an ended process to what its container holds, also just after its end.
 
         A process has ended for the kernel only when the driver has freed what nobody keeps. Who made one after another
-        that ends, and keeps the memory of each for a moment, would hold it for ever.
+        that ends, and keeps the memory of each for a moment, would hold it for ever. While it exits, the driver may be
+        freeing it: it is seen then, but its container's next program is not refused for it.
         """
         volume = kept.owner.volume or ""
-        self._charged[volume] += kept.size
+        if not kept.is_exiting:
+            self._charged[volume] += kept.size
         self.seen[volume] += kept.size
         if kept.owner.has_session:  # what it leased is returned: what it had, comes nearest to that
             self.leased[volume].append(kept.size)

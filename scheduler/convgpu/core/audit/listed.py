@@ -73,9 +73,10 @@ class _Listed:
     claims: tuple[_Claim, ...] = ()
     unclaimed: int = 0
 
-    def kept(self, pid: int, size: int, now: float) -> Kept:
+    def kept(self, pid: int, size: int, now: float, *, is_exiting: bool) -> Kept:
         """Return what it still has, once it has ended."""
-        return Kept(pid, size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
+        is_ending = now - self.ended < _FREED
+        return Kept(pid, size, self.owner, self.is_left, is_ending, is_exiting and is_ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: Pr
     if living := division.shares.get(start, 0) + found_there:
         found.held[pid], found.owners[pid] = living, facts.owner_of(pid)
     if division.dead or not division.claims:
-        found.kept.append(one.kept(pid, division.dead, now))
+        found.kept.append(one.kept(pid, division.dead, now, is_exiting=pid in sample.exiting))
     for claim in division.claims:
         if claim.start != start and (share := division.shares.get(claim.start)):
             found.kept.append(Kept(pid, share, claim.owner, is_left=_is_left(claim.owner, facts)))

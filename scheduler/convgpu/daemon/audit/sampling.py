@@ -17,7 +17,7 @@ from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.mapping_walks import Candidates, MappingWalks
-from convgpu.daemon.system.procfs import is_alive, processes, start_time, ticks_since_boot
+from convgpu.daemon.system.procfs import is_alive, is_exiting, processes, start_time, ticks_since_boot
 
 # Less memory without an owner is not looked for.
 _WORTH: Final = 64 << 20
@@ -177,11 +177,15 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
         return MemorySample(uuid, error=str(error))
     try:
         held = devices.used_by(uuid)
+        answered, asked = time.monotonic(), ticks_since_boot()  # who began later has the pid of one that is listed
+        starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
+        exiting = {pid for pid in held if pid not in starts and is_exiting(pid)}
+        # Who has ended since was listed with what it had then: only what is listed still is kept by others.
+        still = devices.used_by(uuid) if len(starts) < len(held) else {}
     except DeviceError:
         return MemorySample(uuid, total, used)
-    answered, asked = time.monotonic(), ticks_since_boot()  # who began later has the pid of one that is listed
-    starts = {pid: start for pid in held if is_alive(pid) and 0 < (start := start_time(pid)) <= asked}
     living = {pid: size for pid, size in held.items() if pid in starts}
-    ended = {pid: size for pid, size in held.items() if pid not in starts}
-    sample = MemorySample(uuid, total, used, living, ended=ended, starts=starts, listed=living)
-    return replace(sample, asked=begun, answered=answered)
+    ended = {pid: min(size, still[pid]) for pid, size in held.items() if pid not in starts and pid in still}
+    freed = sum(held.values()) - sum(living.values()) - sum(ended.values())
+    sample = MemorySample(uuid, total, max(used - freed, 0), living, ended=ended, starts=starts, listed=living)
+    return replace(sample, asked=begun, answered=answered, exiting=exiting)

@@ -105,6 +105,18 @@ def is_running(task: int | str) -> bool | None:
     return state is not None and state[1] not in "ZX" and "\nVmSize:" in text
 
 
+def is_exiting(pid: int) -> bool:
+    """Say whether a process exits and has not ended: the kernel closes its files now, the driver's among them."""
+    return not is_alive(pid) and (_is_there(pid) or bool(ask_threads(pid, _is_there)))
+
+
+def _is_there(task: int | str) -> bool | None:
+    if not (text := _read(task, "status")):
+        return None
+    state = _STATE.search(text)
+    return state is not None and state[1] not in "ZX"
+
+
 def ask_threads(pid: int, tells: Callable[[str], bool | None]) -> bool | None:
     """Ask the threads of a process, but its first one, until one tells; the youngest first.
 

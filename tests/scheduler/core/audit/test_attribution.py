@@ -65,6 +65,13 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
     assert (found.unheld, found.unattributed) == (GIB - 30, GIB - 30 - 5 * UNCOUNTED)
 
 
+def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:
+    """It was charged with 2.9 GiB of a program of its that exited, and the next one was refused for want of them."""
+    exiting = Kept(2, GIB, A, is_left=False, is_ending=True, is_exiting=True)
+    found = attribute(GIB, {}, {}, {}.get, kept=[exiting])
+    assert (found.seen, found.unleased, found.unheld) == ({"a": GIB}, {}, 0)
+
+
 @pytest.mark.parametrize(
     ("count", "lease", "excess", "tolerated", "unleased"),
     [

@@ -23,6 +23,7 @@ from convgpu.daemon.system.procfs import (
     cgroup_tables,
     containers_of,
     is_alive,
+    is_exiting,
     namespace_pids,
     open_peer,
     open_process,
@@ -48,6 +49,22 @@ def test_a_process_lives_for_as_long_as_any_of_its_threads() -> None:
         process.kill()
         assert alive
         wait_until(lambda: not is_alive(process.pid), "it ends")
+
+
+def _status(text: str) -> Callable[[object, str], str]:
+    """Return what reads `text` as each process's status, and nothing else."""
+    return lambda _task, file: text if file == "status" else ""
+
+
+def test_who_exits_has_no_memory_and_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does for as long as its files take to be closed: too short a time to be seen in a test."""
+    told = {"R": "VmSize:\t1 kB\nThreads:\t1\n", "D": "Threads:\t1\n", "Z": "Threads:\t1\n", "": ""}
+    found = {}
+    for state, rest in told.items():
+        text = f"Name:\tx\nState:\t{state} (x)\n{rest}" if state else ""
+        monkeypatch.setattr("convgpu.daemon.system.procfs._read", _status(text))
+        found[state] = (is_alive(1), is_exiting(1))
+    assert found == {"R": (True, False), "D": (False, True), "Z": (False, False), "": (False, False)}
 
 
 # The first thread has ended; each other one makes the next one and ends at once.

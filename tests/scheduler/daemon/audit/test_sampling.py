@@ -1,0 +1,72 @@
+"""What a sample says of a program that ends while it is taken; a real program."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from convgpu.core.audit.attribution import MemorySample
+from convgpu.daemon.audit.sampling import sample_device
+from convgpu.daemon.gpu.nvml import Device
+
+GIB = 1 << 30
+
+
+class Card:
+    """One on which this program has 1 GiB and another 2, which ends once it is listed.
+
+    Args:
+        program: the other.
+        kept: how much of its memory is listed afterwards.
+    """
+
+    def __init__(self, program: subprocess.Popen[bytes], kept: int) -> None:
+        self._program = program
+        self._kept = kept
+
+    def list(self) -> Sequence[Device]:
+        raise NotImplementedError
+
+    def check(self, uuid: str) -> None:
+        assert uuid == "gpu"
+
+    def total(self, uuid: str) -> int:
+        assert uuid == "gpu"
+        return 16 * GIB
+
+    def used(self, uuid: str) -> int:
+        assert uuid == "gpu"
+        return 4 * GIB
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        assert uuid == "gpu"
+        size = 2 * GIB if self._program.returncode is None else self._kept
+        self._program.kill()
+        self._program.wait()
+        return {os.getpid(): GIB} | ({self._program.pid: size} if size else {})
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as started:
+        yield started
+        started.kill()
+
+
+def sample(program: subprocess.Popen[bytes], kept: int) -> MemorySample:
+    return sample_device(Card(program, kept), "gpu")  # type: ignore[arg-type]
+
+
+def test_what_it_freed_meanwhile_is_nobodys_and_not_in_use(program: subprocess.Popen[bytes]) -> None:
+    """Its container was charged with it, and its next program was refused for that."""
+    found = sample(program, 0)
+    assert (found.held, found.ended, found.used) == ({os.getpid(): GIB}, {}, 2 * GIB)
+
+
+@pytest.mark.parametrize("kept", [GIB, 2 * GIB, 3 * GIB])
+def test_what_somebody_keeps_of_it_is_listed_still(program: subprocess.Popen[bytes], kept: int) -> None:
+    found = sample(program, kept)
+    size = min(kept, 2 * GIB)
+    assert (found.held, found.ended) == ({os.getpid(): GIB}, {program.pid: size})
+    assert found.used == 2 * GIB + size
