@@ -14,13 +14,22 @@ def usage(plugin: PluginApi, container: Container) -> int:
     return sum(device["usage"] for device in plugin.container(container.volume)["devices"])
 
 
-@pytest.mark.parametrize("crowd", [0, 1000])
-def test_memory_without_a_context_is_its_containers(start: Start, plugin: PluginApi, card: Card, crowd: int) -> None:
-    """With a crowd more processes have a device than the driver's own list of them can name, which is 950."""
+@pytest.mark.parametrize(
+    ("own", "crowd", "of_dead"),
+    [
+        (3, 0, 0),
+        (3, 1000, 0),  # more than the driver's own list of clients can name
+        (0, 0, 3),  # nobody has that process's ID any more
+    ],
+)
+def test_memory_without_a_context_is_its_containers(
+    start: Start, plugin: PluginApi, card: Card, own: int, crowd: int, of_dead: int
+) -> None:
     container = start("a", "1g", "hold.py", "torch", 0, GIB, GIB)
     container.wait_for("holding")
     before = card.used()
-    command = ["docker", "exec", container.name, "python3", "/programs/raw/raw_client.py", str(3 << 10), str(crowd)]
+    words = (str(own << 10), str(crowd), str(of_dead << 10))
+    command = ["docker", "exec", container.name, "python3", "/programs/raw/raw_client.py", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 # More than any library was seen to take beyond what is charged.
@@ -185,6 +185,32 @@ def tolerate(leased: Sequence[int]) -> int:
     which their limit bounds: a process more makes room for itself only.
     """
     return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART))
+
+
+def claim(kept: Sequence[Kept], found: Mapping[Owner, int], unlisted: int) -> list[Kept]:
+    """Return the memory of the dead, with what was found to be of dead ones of containers that nobody saw.
+
+    What is listed of unknown ones is the same, as far as it is as much. What was found may have been freed since: it is
+    no more than what is nobody's now.
+
+    Args:
+        kept: memory of the dead as it is listed.
+        found: bytes by container.
+        unlisted: bytes in use that are listed for nobody, and not the driver's.
+    """
+    nobodys = sum(one.size for one in kept if not one.owner.is_known)
+    claims, room = list[Kept](), nobodys + unlisted
+    for owner, size in found.items():
+        if share := min(size, room):
+            claims.append(Kept(0, share, owner, is_left=False))
+            room -= share
+    rows, left = list[Kept](), nobodys + unlisted - room
+    for one in kept:
+        part = min(one.size, left) if not one.owner.is_known else 0
+        left -= part
+        if one.size > part or not part:
+            rows.append(replace(one, size=one.size - part))
+    return rows + claims
 
 
 class _Tally:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from convgpu.core.audit.attribution import (
@@ -15,12 +15,14 @@ from convgpu.core.audit.attribution import (
     MemorySample,
     Owner,
     attribute,
+    claim,
 )
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.audit.doubts.driver_users import DriverUsers
 from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
+from convgpu.daemon.audit.doubts.unseen import UnseenMemory
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity
@@ -63,6 +65,7 @@ class Attributor:
         control: the driver's control node.
         origins: know where processes ran that have ended; none: nobody does.
         namespaces: know what each of several processes holds that had one pid; none: nobody does.
+        unseen: finds memory of dead ones that nobody saw; none: it is nobody's.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Attributor:
         control: FileIdentity | None = None,
         origins: Origins | None = None,
         namespaces: NamespaceQuestions | None = None,
+        unseen: UnseenMemory | None = None,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
@@ -80,6 +84,10 @@ class Attributor:
         self._users = DriverUsers(control)
         self._origins = origins
         self._namespaces = namespaces
+        self._unseen = unseen
+        self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, by device
+        self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
+        self._own: dict[str, int] = {}  # what the driver takes for itself, likewise
         self._listed = ListedProcesses()
         self._owners: dict[int, tuple[int, Owner]] = {}  # the starts of processes, and whose they are, as last seen
         self._learned: dict[str, MemorySample] = {}  # the last by device that was asked about
@@ -98,6 +106,10 @@ class Attributor:
             with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
                 await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
         await self._look(samples)
+        if self._unseen is not None:
+            devices = self._nobodys.keys() | self._unlisted.keys()
+            nobodys = {each: self._nobodys.get(each, 0) + self._unlisted.get(each, 0) for each in devices}
+            self._unseen.follow(nobodys, self.index())
         told = list(samples)
         if self._namespaces is not None:
             index = self.index()
@@ -106,6 +118,16 @@ class Attributor:
             told = await self._namespaces.ask(samples, doubts, remembered)
         self._learned |= {sample.device: sample for sample in told}
         return told
+
+    def see_unlisted(self, device: str, size: int, own: int) -> None:
+        """Take how many bytes of a device are in use for certain, and the driver lists nobody with them.
+
+        Args:
+            device: UUID.
+            size: but for the driver's own.
+            own: what the driver takes for itself, in bytes.
+        """
+        self._unlisted[device], self._own[device] = size, own
 
     async def _look(self, samples: Sequence[MemorySample]) -> None:
         """Look at who uses the driver, where it matters: what that takes, nobody waits for."""
@@ -148,8 +170,20 @@ class Attributor:
         if latest is None or latest[0] is not sample:
             facts, is_learned = self._facts(sample, index), self._learned.get(sample.device) is sample
             listing = self._listed.update(sample, facts, time.monotonic(), stores=is_learned)
+            listing = self._claim(sample, listing, facts)
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
+
+    def _claim(self, sample: MemorySample, listing: Listing, facts: ProcessFacts) -> Listing:
+        """Return what is listed, with what was found of dead processes that nobody saw."""
+        device = sample.device
+        self._nobodys[device] = sum(one.size for one in listing.kept if not one.owner.is_known)
+        if self._unseen is None or device not in self._own:
+            return listing
+        found = {owner: size for owner, size in self._unseen.found(device).items() if facts.runs(owner.volume or "")}
+        listed = sum(listing.held.values()) + sum(one.size for one in listing.kept)
+        unlisted = max(sample.used - listed - self._own[device], 0)
+        return replace(listing, kept=claim(listing.kept, found, unlisted)) if found else listing
 
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
         device, starts = sample.device, sample.starts

@@ -180,7 +180,9 @@ class Audit:
         before = self._before.get(device)
         self._capacities.follow(device, attribution, before, is_settled=is_settled)
         lasting_size = min(attribution.unattributed, before.unattributed) if before is not None and is_settled else 0
-        self._enforcement.see_unlisted(device, max(lasting_size - self._capacities.least[device], 0))
+        own = self._capacities.least[device]
+        self._enforcement.see_unlisted(device, max(lasting_size - own, 0))
+        self._attributor.see_unlisted(device, max(lasting_size - own, 0), own)
 
     def _find_unleased(
         self, device: str, attribution: Attribution, forgers: AbstractSet[str], *, at_once: bool

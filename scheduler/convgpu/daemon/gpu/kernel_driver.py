@@ -16,6 +16,7 @@ size, and then nothing is known.
 import ctypes
 import fcntl
 import os
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
@@ -78,6 +79,12 @@ class _PidInfo(ctypes.Structure):
     _fields_ = (("count", _u32), ("rows", _Usage * _MOST_PIDS))
 
 
+# In words: the first row, a row, and where in it the sizes stand that a process holds.
+_FIRST_ROW: Final = _PidInfo.rows.offset // 4
+_ROW: Final = ctypes.sizeof(_Usage) // 4
+_SIZES: Final = tuple(field.offset // 4 + half for field in (_Usage.private, _Usage.owned) for half in (0, 1))
+
+
 class KernelDriver:
     """A client of the driver that only asks; used by one thread at a time.
 
@@ -118,6 +125,32 @@ class KernelDriver:
             KeyError: it does not know the device.
         """
         return {row.pid: row.private + row.owned for row in self._usages(uuid, pids) if row.private + row.owned}
+
+    def search(self, uuid: str, pids: range) -> list[int]:
+        """Return which of these pids hold some of a device's memory, also those of the dead whose memory is kept.
+
+        The driver looks at each of its clients for each pid: some 20 ns.
+
+        Args:
+            uuid: of the device.
+            pids: one after the other.
+
+        Raises:
+            OSError: the driver does not say.
+            KeyError: it does not know the device.
+        """
+        found: list[int] = []
+        for first in pids[::_MOST_PIDS]:
+            part = range(first, min(first + _MOST_PIDS, pids.stop))
+            info = _PidInfo(count=len(part))
+            words = memoryview(info).cast("B").cast("I")
+            rows = slice(_FIRST_ROW, _FIRST_ROW + len(part) * _ROW, _ROW)
+            words[rows] = array("I", part)
+            self._control(self._subdevices[uuid], _PID_INFO, info)
+            sizes = (words[rows.start + at : rows.stop : _ROW].tobytes() for at in _SIZES)
+            if any(size.strip(b"\0") for size in sizes):
+                found += (row.pid for row in info.rows[: len(part)] if row.result == 0 and row.private + row.owned)
+        return found
 
     @property
     def devices(self) -> Iterable[str]:

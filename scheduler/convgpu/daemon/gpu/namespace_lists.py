@@ -10,8 +10,9 @@ from typing import IO, Final
 
 import msgspec
 
-# Seconds for all answers.
+# Seconds for all answers, and for those to searches.
 PATIENCE: Final = 3.0
+PATIENCE_OF_SEARCH: Final = 8.0
 # Descriptors in one message; unix(7) allows 253.
 MOST_NAMESPACES: Final = 64
 _HEADER: Final = 4
@@ -27,11 +28,13 @@ class NamespaceQuestion(msgspec.Struct, frozen=True):
         namespace: descriptor.
         inner: the pids that they have there; nobody: who asks only stays there, if it is there. Those come last.
         outer: the pids that they have for who asks, and maybe others, too.
+        search: all pids below are asked about, too.
     """
 
     namespace: int
     inner: Sequence[int]
     outer: Sequence[int]
+    search: int = 0
 
 
 class NamespaceAnswer(msgspec.Struct, frozen=True):

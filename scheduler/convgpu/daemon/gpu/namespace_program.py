@@ -38,8 +38,9 @@ from convgpu.daemon.gpu.kernel_driver import KernelDriver
 from convgpu.daemon.gpu.namespace_lists import Lists, NamespaceAnswer, NamespaceQuestion, receive, send
 from convgpu.daemon.gpu.process_lists import listed_on, or_none
 
-# Seconds for one answer.
+# Seconds for one answer, and for one with a search: some 20 ns for each pid and each client of the driver.
 _PATIENCE: Final = 0.25
+_SEARCHING: Final = 4.0
 # Seconds after which no more are asked.
 _MOST_SECONDS: Final = 1.5
 # Bytes of one question.
@@ -91,6 +92,13 @@ class _Driver:
         lists = {pynvml.nvmlDeviceGetUUID(handle): listed_on(handle) for handle in _devices()}
         chosen = {uuid: rows for uuid, rows in lists.items() if rows is not None}
         return {uuid: {pid: rows[pid] for pid in pids if pid in rows} for uuid, rows in chosen.items()}
+
+    def search(self, most: int) -> set[int]:
+        """Return the pids below `most` that hold memory of any device."""
+        if self._kernel is not None:
+            pids = range(1, most)
+            return {pid for uuid in self._kernel.devices for pid in self._kernel.search(uuid, pids)}
+        return {pid for handle in _devices() for pid in listed_on(handle) or ()}
 
     def begin_anew(self) -> None:
         """Go on in another process, which NVML does not without being told."""
@@ -150,7 +158,7 @@ class _Residents:
             self._come(inode, there)
         answers, until = [], time.monotonic() + _MOST_SECONDS
         for question, inode in zip(questions, there, strict=True):
-            if time.monotonic() > until or not question.inner:
+            if time.monotonic() > until or not (question.inner or question.search):
                 break
             # Who comes is seen coming: what it would be told now, could be away for that moment.
             answers.append(NamespaceAnswer(has_come=True) if inode in fresh else self._ask(question, inode, there))
@@ -209,10 +217,10 @@ class _Resident:
             return NamespaceAnswer(trouble=str(error))
 
     def _ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
-        driver, until = self._driver, time.monotonic() + _PATIENCE
+        driver, until = self._driver, time.monotonic() + (_SEARCHING if question.search else _PATIENCE)
         least = driver.held(question.outer)
         with suppress(OSError):  # it has ended: so says what follows
-            self._channel.send(msgspec.json.encode(question.inner))
+            self._channel.send(msgspec.json.encode((question.inner, question.search)))
         while not select.select([self._channel], [], [], _random.uniform(0, _PAUSE))[0]:
             least = _combine(min, least, driver.held(question.outer))
             if time.monotonic() > until:
@@ -329,12 +337,12 @@ def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
     try:
         _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         driver.begin_anew()
-        question, pids = b"", list[int]()
+        question, pids, search = b"", list[int](), 0
         while asked := channel.recv(_MOST_BYTES):
             if asked != question:
-                question, pids = asked, msgspec.json.decode(asked, type=list[int])
+                question, (pids, search) = asked, msgspec.json.decode(asked, type=tuple[list[int], int])
             # At once: from now on it can be seen that we are awake.
-            told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids)))
+            told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids, search)))
             os.pwrite(result, told, 0)
             channel.send(str(len(told)).encode())
         status = _TOLD
@@ -342,8 +350,9 @@ def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
         os._exit(status)
 
 
-def _most(driver: _Driver, pids: Sequence[int]) -> Lists | None:
+def _most(driver: _Driver, pids: Sequence[int], search: int) -> Lists | None:
     try:
+        pids = [*pids, *driver.search(search)] if search else pids
         most = driver.held(pids)
         for _ in range(_FIGURES - 1):
             time.sleep(_random.uniform(0, _PAUSE))

@@ -5,6 +5,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,13 @@ from typing import Any, Final, Protocol
 import pynvml
 
 from convgpu.daemon.gpu.kernel_driver import KernelDriver
-from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceAsker, NamespaceQuestion
+from convgpu.daemon.gpu.namespace_lists import (
+    PATIENCE,
+    PATIENCE_OF_SEARCH,
+    NamespaceAnswer,
+    NamespaceAsker,
+    NamespaceQuestion,
+)
 from convgpu.daemon.gpu.process_lists import listed_on, or_none
 from convgpu.daemon.system.procfs import processes
 from convgpu.protocol.records import Telemetry
@@ -102,6 +109,10 @@ class Devices(Protocol):
         """
         ...
 
+    def search_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+        """Return the same for whoever holds memory by a pid of a namespace; it may take seconds. See `used_inside`."""
+        ...
+
     def telemetry(self, uuid: str) -> Telemetry:
         """Return what a device does; what it does not report is None."""
         ...
@@ -152,6 +163,8 @@ class NvmlDevices:
             ) from error
         self._library = str(library or "libnvidia-ml.so.1")
         self._namespaces = NamespaceAsker(self._library)
+        self._search = NamespaceAsker(self._library)
+        self._holding: dict[str, AbstractSet[int]] = {}  # pids by device, in the last answer
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
         self._kernel: KernelDriver | OSError | None = None
@@ -209,17 +222,30 @@ class NvmlDevices:
         if held is None:
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
         with suppress(UnnamedError):
-            more = self._ask_kernel(lambda kernel: kernel.held(uuid, held.keys() | processes()))
+            # Who ended meanwhile, and whose memory somebody keeps, has its pid still for the driver.
+            asked = held.keys() | processes() | self._holding.get(uuid, frozenset())
+            more = self._ask_kernel(lambda kernel: kernel.held(uuid, asked))
+            self._holding[uuid] = more.keys()
             held |= {pid: max(size, held.get(pid, 0)) for pid, size in more.items()}
         return held
 
     def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
-        """See Devices. Drivers before 565 compare the ID within the namespace with that on the host."""
+        """See Devices."""
+        return self._ask_inside(self._namespaces, questions, PATIENCE)
+
+    def search_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+        """See Devices."""
+        return self._ask_inside(self._search, questions, PATIENCE_OF_SEARCH)
+
+    def _ask_inside(
+        self, asker: NamespaceAsker, questions: Sequence[NamespaceQuestion], patience: float
+    ) -> Sequence[NamespaceAnswer]:
+        """Drivers before 565 compare the ID within the namespace with that on the host."""
         version = or_none(pynvml.nvmlSystemGetDriverVersion) or ""
         if (major := re.match(r"\d+", version)) and int(major[0]) < _TOLD_BY_NAMESPACE:
             raise UnnamedError(f"driver {version} lists no processes by PID namespace: {_TOLD_BY_NAMESPACE} does")
         try:
-            return self._namespaces.ask(questions)
+            return asker.ask(questions, patience)
         except OSError as error:
             raise DeviceError(f"NVML does not tell what it lists within PID namespaces: {error}") from error
 

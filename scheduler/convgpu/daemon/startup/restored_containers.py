@@ -11,6 +11,7 @@ import msgspec
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
+from convgpu.daemon.audit.doubts.unseen import UnseenMemory
 from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
@@ -61,6 +62,7 @@ class RestoredContainers:
     sampler: UsageSampler
     origins: Origins
     namespaces: NamespaceQuestions
+    unseen: UnseenMemory
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -71,6 +73,7 @@ class RestoredContainers:
         self.sampler.close()
         self.origins.close()
         self.namespaces.close()
+        self.unseen.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
@@ -91,7 +94,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
     namespaces = NamespaceQuestions(host.nvml)
-    attributor = Attributor(running.machine, running.sessions, resolver, host.control, origins, namespaces)
+    unseen = UnseenMemory(host.nvml, namespaces)
+    attributor = Attributor(running.machine, running.sessions, resolver, host.control, origins, namespaces, unseen)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
@@ -106,7 +110,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     usage = _start_sampler(running, containers, report)
     if settings.audit:
         origins.start()
-    asked = origins, namespaces
+    asked = origins, namespaces, unseen
     return RestoredContainers(
         running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, *asked
     )

@@ -1,8 +1,9 @@
 """Takes memory of the card by its own requests to the kernel's driver, without NVIDIA's libraries or a context.
 
-    python3 raw_client.py MIB CROWD
+    python3 raw_client.py MIB CROWD [MIB_OF_DEAD]
 
-CROWD: that many more processes have a device each, and no memory. Says "holding", and stays. Of the structures see
+CROWD: that many more processes have a device each, and no memory. MIB_OF_DEAD: so much is taken by a process that ends
+at once, and another one keeps its descriptors. Says "holding", and stays. Of the structures see
 scheduler/convgpu/daemon/gpu/kernel_driver.py; what is allocated is NV01_MEMORY_LOCAL_USER with
 NV_MEMORY_ALLOCATION_PARAMS (open-gpu-kernel-modules, src/common/sdk/nvidia/inc/nvos.h).
 """
@@ -51,8 +52,23 @@ def take(size: int) -> None:
         allocate(control, (client, 1, 2), MEMORY, bytes(parameters))
 
 
+def leave(size: int) -> None:
+    """Have a process take memory and end, while a child of it keeps its descriptors."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        take(size)
+        if os.fork() == 0:
+            os.write(writing, b"x")
+            signal.pause()
+        os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 1) == b"x", "it has not got its memory"
+    os.wait()
+
+
 def main() -> None:
-    mib, crowd = (int(word) for word in sys.argv[1:])
+    mib, crowd, of_dead = (int(word) for word in (*sys.argv[1:], 0)[:3])
     for _ in range(crowd):
         reading, writing = os.pipe()
         if os.fork() == 0:
@@ -64,6 +80,8 @@ def main() -> None:
         assert os.read(reading, 1) == b"x", "one of the crowd has failed"
         os.close(reading)
     take(mib << 20)
+    if of_dead:
+        leave(of_dead << 20)
     print(json.dumps({"event": "holding"}), flush=True)
     signal.pause()
 

@@ -13,6 +13,7 @@ from convgpu.core.audit.attribution import (
     Kept,
     Owner,
     attribute,
+    claim,
     is_significant,
     lasting,
 )
@@ -70,6 +71,26 @@ def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:
     exiting = Kept(2, GIB, A, is_left=False, is_ending=True, is_exiting=True)
     found = attribute(GIB, {}, {}, {}.get, kept=[exiting])
     assert (found.seen, found.unleased, found.unheld) == ({"a": GIB}, {}, 0)
+
+
+UNKNOWN = Kept(7, 3 * GIB, Owner(is_known=False), is_left=True)
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "found", "claims", "rest"),
+    [
+        (0, {B: GIB}, {B: GIB}, 2 * GIB),  # of what is listed for unknown ones
+        (0, {B: 3 * GIB}, {B: 3 * GIB}, 0),
+        (2 * GIB, {A: 4 * GIB, B: 4 * GIB}, {A: 4 * GIB, B: GIB}, 0),  # and of what nobody is listed with
+        (0, {}, {}, 3 * GIB),
+    ],
+)
+def test_what_is_found_of_unseen_dead_ones_is_of_what_is_nobodys(
+    unlisted: int, found: Mapping[Owner, int], claims: Mapping[Owner, int], rest: int
+) -> None:
+    left = [replace(UNKNOWN, size=rest)] if rest else []
+    rows = [Kept(0, size, owner, is_left=False) for owner, size in claims.items()]
+    assert claim([KEPT, UNKNOWN], found, unlisted) == [KEPT, *left, *rows]
 
 
 @pytest.mark.parametrize(

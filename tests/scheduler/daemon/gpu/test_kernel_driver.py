@@ -104,6 +104,13 @@ def test_it_tells_what_processes_hold(driver: Driver) -> None:
     assert asked.held("GPU-2", range(1, 300)) == {7: 3 * GIB + 2, 8: 5}
 
 
+def test_it_finds_who_holds_something_among_all_pids(driver: Driver) -> None:
+    driver.held = {7: (GIB, 0), 200: (0, 5), 201: (0, 0), 4_000_000: (1 << 40, 0), 4_194_303: (9, 0)}
+    asked = KernelDriver([0, 1])
+    assert asked.search("GPU-2", range(1, 1000)) == [7, 200]
+    assert asked.search("GPU-1", range(3_999_900, 4_194_303)) == [4_000_000]
+
+
 def test_a_gpu_that_it_tells_nobody_of_is_left_out(driver: Driver) -> None:
     driver.forbidden = {0x100}
     driver.imported = {7: GIB}

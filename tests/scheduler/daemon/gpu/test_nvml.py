@@ -49,6 +49,8 @@ def test_who_has_memory_without_a_context_is_listed_too(devices: NvmlDevices, mo
     monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: kernel)
     devices.list()
     assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.processes", list)  # it has ended
+    assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
 
 
 def test_what_the_kernels_driver_does_not_tell_is_as_nvml_lists_it(
@@ -101,9 +103,9 @@ def test_drivers_that_compare_ids_in_another_namespace_are_not_asked(
     devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch, version: str, is_told: bool
 ) -> None:
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: version)
-    monkeypatch.setattr(NamespaceAsker, "ask", lambda _, questions: [*questions, "asked"])
+    monkeypatch.setattr(NamespaceAsker, "ask", lambda _, questions, patience: [*questions, patience])
     if is_told:
-        assert devices.used_inside([]) == ["asked"]
+        assert (devices.used_inside([]), devices.search_inside([])) == ([3.0], [8.0])
     else:
         with pytest.raises(UnnamedError, match=r"driver 560.35.03 lists no processes by PID namespace: 565 does"):
             devices.used_inside([])

@@ -228,6 +228,10 @@ class NamespaceQuestions:
         for inode in self._namespaces.keys() - used:
             os.close(self._namespaces.pop(inode))
 
+    def known_at(self, inode: int) -> set[int]:
+        """Return the pids, in a PID namespace, of processes whose memory is listed, or was."""
+        return {place.pid for place in self._places.values() if place is not None and place.inode == inode}
+
     def close(self) -> None:
         """Let go of all namespaces."""
         for descriptor in self._namespaces.values():

@@ -3,28 +3,15 @@
 Both are in PID namespaces of their own, as in containers: there the driver tells them apart (docs/decisions/0197).
 """
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contained_program import TAKE, program, said
 from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
 OPTIONS = ["--audit=100ms", "--overuse-after=300ms", "--overuse=stop"]
 SIZE = 3 * GIB + CONTEXT
-TAKE = """
-import ctypes, os, signal, socket, sys, time
-def take(size):
-    cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-    assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
-    assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(size << 30)) == 0
-def enter(cgroup):
-    open(cgroup + "/cgroup.procs", "w").write(str(os.getpid()))
-"""
 # In a PID namespace of its own, a program that holds 3 GiB and ends when it is told so, and one that keeps that.
 KEEPER = f"""{TAKE}
 enter(sys.argv[1])
@@ -71,25 +58,6 @@ while True:
     except ProcessLookupError:
         pass
 """
-
-
-@contextmanager
-def program(daemon: Daemon, source: str, cgroup: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    environment, pipe = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}, subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", source, *arguments], env=environment, stdin=pipe, stdout=pipe, text=True, bufsize=1
-    ) as process:
-        try:
-            yield process
-        finally:
-            for pid in (cgroup / "cgroup.procs").read_text().split():
-                with suppress(ProcessLookupError):  # it is being ended already
-                    os.kill(int(pid), signal.SIGKILL)
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 def share(daemon: Daemon, name: str) -> dict[str, int]:

@@ -3,15 +3,14 @@
 import asyncio
 import errno
 import os
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from daemon import wait_until
+from contained_program import first_process
 
 from convgpu.core.audit.attribution import MemorySample, Told
 from convgpu.daemon.audit.doubts import namespaces
@@ -38,18 +37,6 @@ class Devices:
             if isinstance(answer, Exception):
                 raise answer
         return cast("list[NamespaceAnswer]", answers)
-
-
-@contextmanager
-def first_process() -> Iterator[int]:
-    """A process that is the first one of a PID namespace."""
-    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "600"]) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(children.read_text, "it has begun")
-        try:
-            yield int(children.read_text())
-        finally:
-            process.kill()
 
 
 def open_namespaces() -> int:
