@@ -23,7 +23,8 @@ Start = Join = Callable[..., Program]
 
 @pytest.fixture
 def daemon(tmp_path: Path, hook: Path) -> Iterator[Daemon]:
-    options = ("--host-memory=2g", f"--libraries={hook}", f"--record={tmp_path}/rec")
+    # Without an audit: it would take the context of a test's observer for external memory.
+    options = ("--host-memory=2g", f"--libraries={hook}", f"--record={tmp_path}/rec", "--audit=0s")
     with running_daemon(tmp_path / "d", "simulated:4GiB", *options) as running:
         yield running
 

@@ -31,6 +31,8 @@ _WORTH: Final = 64 << 20
 # Seconds between two searches at least, and for which it goes on when nothing is nobody's any more.
 _PAUSE: Final = 0.5
 _LINGER: Final = 60.0
+# Seconds after a search that failed.
+_FAILED: Final = 10.0
 # Pids are given to so many more processes while we ask.
 _MORE: Final = 4096
 _FORKS: Final = re.compile(r"^processes (\d+)$", re.MULTILINE)
@@ -59,6 +61,23 @@ class _Namespace:
     living: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is known of a namespace.
+
+    Attributes:
+        owner: the container.
+        turn: the number of the last search there.
+        pids: that held memory then.
+        sizes: bytes by device of the dead ones that held memory before that, too.
+    """
+
+    owner: Owner
+    turn: int = 0
+    pids: set[int] = field(default_factory=set)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
 class UnseenMemory:
     """Searches while some memory is nobody's, or was; nobody waits for it.
 
@@ -75,8 +94,8 @@ class UnseenMemory:
         self._nobodys: Mapping[str, int] = {}
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._found: dict[str, dict[Owner, int]] = {}  # by device
-        self._before: dict[int, set[int]] = {}  # pids that held memory in the last answer, by inode
+        self._known: dict[int, _Known] = {}  # by inode
+        self._searches = 0
         self._can_tell = True
 
     def follow(self, nobodys: Mapping[str, int], index: ProcessIndex) -> None:
@@ -88,30 +107,34 @@ class UnseenMemory:
         """
         now = asyncio.get_running_loop().time()
         self._index, self._nobodys = index, dict(nobodys)
-        if self._found or any(size > _WORTH for size in nobodys.values()):
+        sizes = [size for one in self._known.values() for size in one.sizes.values()]
+        if any(sizes) or any(size > _WORTH for size in nobodys.values()):
             self._until = now + _LINGER
         if self._can_tell and now < self._until and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def found(self, device: str) -> Mapping[Owner, int]:
         """Return what each container holds of a device by dead processes that nobody saw, in bytes."""
-        return self._found.get(device, {})
+        return {one.owner: one.sizes[device] for one in self._known.values() if one.sizes.get(device)}
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
-        try:
-            while (begun := clock()) < self._until:
+        while (begun := clock()) < self._until and self._can_tell:
+            pause = _PAUSE
+            try:
                 await self._search()
-                # At most half of the time.
-                await asyncio.sleep(max(_PAUSE, clock() - begun))
-        except UnnamedError as error:
-            log.info("%s: memory of a dead process that nobody saw alive stays nobody's", error)
-            self._can_tell = False
-        except (DeviceError, OSError, RuntimeError) as error:  # no descriptors are left, or no thread can be started
-            log.warning("%s", error)
-        except Exception:  # a fault here must not go unseen
-            log.exception("memory of dead processes that nobody saw is not searched for")
-        self._found, self._before = {}, {}
+            except UnnamedError as error:
+                log.info("%s: memory of a dead process that nobody saw alive stays nobody's", error)
+                self._can_tell = False
+            except (DeviceError, OSError, RuntimeError) as error:  # no descriptors are left, or no thread can be begun
+                log.warning("memory of dead processes that nobody saw is searched for in %g s: %s", _FAILED, error)
+                self._known, pause = {}, _FAILED
+            except Exception:  # a fault here must not go unseen
+                log.exception("memory of dead processes that nobody saw is searched for in %g s", _FAILED)
+                self._known, pause = {}, _FAILED
+            # At most half of the time.
+            await asyncio.sleep(max(pause, clock() - begun) if self._can_tell else 0)
+        self._known = {}
         with suppress(DeviceError, OSError, RuntimeError):
             await in_daemon_thread(lambda: self._devices.search_inside([]))
 
@@ -122,35 +145,32 @@ class UnseenMemory:
             return
         there = await in_daemon_thread(lambda: _find(index, self._own))
         try:
-            chosen = sorted(there)[:MOST_NAMESPACES]
+            before = {inode: one for inode, one in self._known.items() if inode in there}
+            self._known = {inode: _Known(one.owner) for inode, one in there.items()} | before
+            # Those first that were not asked for longest: there may be no time for all.
+            chosen = sorted(there, key=lambda inode: (self._known[inode].turn, inode))[:MOST_NAMESPACES]
             most = _most_pids()
             questions = [NamespaceQuestion(there[inode].descriptor, [], [], most) for inode in chosen]
             told = await in_daemon_thread(lambda: self._devices.search_inside(questions)) if questions else ()
         finally:
             for one in there.values():
                 os.close(one.descriptor)
-        answers = dict(zip(chosen, told, strict=False))
-        self._found = self._judge(there, answers)
-        self._before = {
-            inode: {pid for rows in answer.most.values() for pid in rows}
-            for inode, answer in answers.items()
-            if answer.most is not None
-        }
+        self._searches += 1
+        for inode, answer in zip(chosen, told, strict=False):
+            if not answer.has_come:
+                self._known[inode] = self._judge(inode, there[inode], answer)
 
-    def _judge(
-        self, there: Mapping[int, _Namespace], answers: Mapping[int, NamespaceAnswer]
-    ) -> dict[str, dict[Owner, int]]:
-        found: dict[str, dict[Owner, int]] = {}
-        for inode, answer in answers.items():
-            one = there[inode]
-            dead = self._before.get(inode, set()) - one.living - self._places.known_at(inode)
-            for device, rows in (answer.most or {}).items():
-                if size := sum(rows.get(pid, 0) for pid in dead):
-                    found.setdefault(device, {})[one.owner] = size
-            if answer.is_disturbed:  # each time: who asked was ended or stopped there
-                for device, size in self._nobodys.items():
-                    found.setdefault(device, {})[one.owner] = size
-        return found
+    def _judge(self, inode: int, one: _Namespace, answer: NamespaceAnswer) -> _Known:
+        """Return what is known of a namespace by an answer."""
+        known = _Known(one.owner, self._searches)
+        if answer.is_disturbed:  # each time: who asked was ended or stopped there
+            devices = self._nobodys.keys() | {device for each in self._known.values() for device in each.sizes}
+            known.sizes = {each: self._nobodys.get(each, 0) + sum(self.found(each).values()) for each in devices}
+        elif answer.most is not None:
+            dead = self._known[inode].pids - one.living - self._places.known_at(inode)
+            known.sizes = {device: sum(rows.get(pid, 0) for pid in dead) for device, rows in answer.most.items()}
+            known.pids = {pid for rows in answer.most.values() for pid in rows}
+        return known
 
     def close(self) -> None:
         """Search no more."""

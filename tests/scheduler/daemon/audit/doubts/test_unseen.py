@@ -110,8 +110,9 @@ def test_what_is_made_of_a_dead_process_that_had_nothing_is_its_containers(
 class Searched:
     """Answers searches one after the other, with the last answer again and again; keeps the questions."""
 
-    def __init__(self, *answers: Mapping[int, int] | Exception) -> None:
+    def __init__(self, *answers: Mapping[int, int] | Exception, most: int = 99) -> None:
         self.answers = list(answers)
+        self.most = most  # questions for which there is time
         self.questions: list[Sequence[NamespaceQuestion]] = []
 
     def search_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
@@ -119,7 +120,7 @@ class Searched:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return [NamespaceAnswer({"gpu": answer}) for _ in questions]
+        return [NamespaceAnswer({"gpu": answer}) for _ in questions[: self.most]]
 
 
 class Places:
@@ -178,19 +179,36 @@ def test_a_namespace_that_two_containers_share_is_nobodys(monkeypatch: pytest.Mo
         assert unseen._find(INDEX, 1) == {}
 
 
-@pytest.mark.parametrize("fault", [UnnamedError("driver 550"), DeviceError("no answer"), OSError(24, "too many")])
-def test_who_cannot_be_asked_finds_nothing(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+@needs_root
+def test_who_was_not_asked_for_longest_is_first_where_there_is_no_time_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was found in one is still known while another is searched."""
+    devices = Searched({5: 7}, most=1)
+    with first_process() as one, first_process() as other:
+        found = asyncio.run(search(monkeypatch, devices, {one: "id", other: "other"}, 4))
+    assert found == {Owner("a", "id"): 7, Owner("b", "other"): 7}
+
+
+@pytest.mark.parametrize(
+    ("fault", "count"), [(UnnamedError("driver 550"), 1), (DeviceError("no answer"), 3), (OSError(24, "too many"), 3)]
+)
+def test_who_cannot_be_asked_finds_nothing(monkeypatch: pytest.MonkeyPatch, fault: Exception, count: int) -> None:
+    """Who does not tell, is asked once; another fault may pass."""
+
     async def run() -> None:
         devices = Searched(fault)
-        searching = UnseenMemory(cast("Any", devices), Places())
+        searching = cast("Any", UnseenMemory(cast("Any", devices), Places()))
         monkeypatch.setattr(unseen, "_find", lambda _index, _own: {7: unseen._Namespace(Owner("a", "id"), os.dup(0))})
-        for _ in range(2):
-            searching.follow({"gpu": GIB}, INDEX)
-            task = searching._task
-            assert task is not None
-            await task
+        monkeypatch.setattr(unseen, "_FAILED", 0.0)
+        searching.follow({"gpu": GIB}, INDEX)
+        while len(devices.questions) < count:
+            await asyncio.sleep(0)
+        searching._until = 0.0
+        await searching._task
         assert searching.found("gpu") == {}
-        # Whoever does not tell, is asked once; another fault may pass.
-        assert len([each for each in devices.questions if each]) == (1 if isinstance(fault, UnnamedError) else 2)
+        if count == 1:
+            searching.follow({"gpu": GIB}, INDEX)
+            assert searching._task.done()
 
     asyncio.run(run())
