@@ -172,12 +172,12 @@ def test_a_container_that_pauses_above_its_limit_is_ended_all_the_same(tmp_path:
 @needs_root
 def test_a_ring_of_containers_has_the_time_of_one(tmp_path: Path) -> None:
     """Each holds memory for less than what one is given, and begins as the last one stops."""
-    options = ["--audit=200ms", "--overuse=stop", "--overuse-after=2s", "--simulated-settle=0"]
+    options = ["--audit=100ms", "--overuse=stop", "--overuse-after=3s", "--simulated-settle=0"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         ended = []
         for number in range(4):
             folder = daemon.container(f"c{number}", memory="2g")
-            with running(folder, HOOKED, f"{HOLD} --hold 1.5 7g", apart=True) as shell:
+            with running(folder, HOOKED, f"{HOLD} --hold 2.4 7g", apart=True) as shell:
                 ended.append(shell.wait() != 0)
         stopped = [(event["container"], event["reason"]) for event in daemon.events("stopped")]
         assert (ended, stopped) == ([False, True, True, True], [(f"c{number}", "overuse") for number in (1, 2, 3)])
