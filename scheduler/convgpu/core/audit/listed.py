@@ -132,8 +132,10 @@ class ListedProcesses:
             known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
             if start and (known is None or known.start == start) and not _has_others(sample, pid, start):
                 owner, size = facts.owner_of(pid), (sample.held or {})[pid]
-                merged = _merge(owner, known.owner if known is not None else Owner())
-                fresh[pid] = _Listed(start, size, merged)
+                merged = _merge(owner, known.owner if known is not None else owner)
+                # Who ended before its container could be looked at is as one that nobody saw alive.
+                one = _Listed(start, size, merged) if merged.is_known else replace(new, owner=merged, ended=math.inf)
+                fresh[pid] = replace(one, start=start, size=size)
                 found.held[pid], found.owners[pid] = size, owner if owner.container is None else merged
                 continue
             # Who lives may have one behind it that nobody saw; births would name who lives.
@@ -161,6 +163,11 @@ class ListedProcesses:
         known = self._known.get(device, {})
         starts = {pid: [one.start, *(claim.start for claim in one.claims)] for pid, one in known.items()}
         return {(pid, start) for pid, each in starts.items() for start in each if start}
+
+    def unowned(self, device: str) -> set[tuple[int, int]]:
+        """Return the pids and starts of processes of whom nobody knows whose they are."""
+        known = self._known.get(device, {})
+        return {(pid, one.start) for pid, one in known.items() if one.start and not one.owner.is_known}
 
     def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, dict[int, bool]]:
         """Return the pids with which memory of several processes may be listed, with the starts of those to ask about.
@@ -256,7 +263,7 @@ def _divide(pid: int, size: int, start: int, one: _Listed, facts: ProcessFacts, 
     """
     claims = {claim.start: claim for claim in one.claims}
     if start:
-        before = claims.get(start, _Claim(start, Owner()))
+        before = claims.get(start, _Claim(start, facts.owner_of(pid)))
         claims[start] = replace(before, owner=_merge(facts.owner_of(pid), before.owner))
     own = _figures(pid, size, start, one, facts, told)
     first = own.get(one.start) if one.start else None
@@ -364,5 +371,8 @@ def _merge(owner: Owner, known: Owner) -> Owner:
     if known.container is not None and owner.container not in (None, known.container):
         return known
     return Owner(
-        owner.volume or known.volume, owner.container or known.container, owner.has_session or known.has_session
+        owner.volume or known.volume,
+        owner.container or known.container,
+        owner.has_session or known.has_session,
+        owner.is_known or known.is_known,
     )

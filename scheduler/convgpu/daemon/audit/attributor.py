@@ -109,7 +109,8 @@ class Attributor:
         if self._unseen is not None:
             devices = self._nobodys.keys() | self._unlisted.keys()
             nobodys = {each: self._nobodys.get(each, 0) + self._unlisted.get(each, 0) for each in devices}
-            self._unseen.follow(nobodys, self.index())
+            unowned = set().union(*(self._listed.unowned(device) for device in devices))
+            self._unseen.follow(nobodys, self.index(), unowned)
         told = list(samples)
         if self._namespaces is not None:
             index = self.index()
@@ -203,7 +204,7 @@ class Attributor:
         leases: list[Leases] = []  # asked for once, if at all
 
         def lease_of(pid: int) -> int | None:
-            if pid not in index.by_pid or owner_of(pid) == Owner():
+            if pid not in index.by_pid or owner_of(pid) in (Owner(), Owner(is_known=False)):
                 return None
             if not leases:
                 leases.append(self.leases(starts.keys() & index.by_pid.keys()))
@@ -218,11 +219,11 @@ class Attributor:
         return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps)
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
-        """Return whose a process is; nobody's if somebody else has its pid by now: answers can take some seconds."""
+        """Return whose a process is; not known if it has ended by now: answers can take some seconds."""
         owner = Owner(*index.owner_of(pid), pid in index.by_pid)
         if self._owners.get(pid) != (start, owner):
             if start and start_time(pid) != start:
-                return Owner()
+                return Owner(is_known=False)
             self._owners[pid] = start, owner
         return owner
 

@@ -380,3 +380,20 @@ def test_what_came_to_a_dead_ones_memory_is_not_its_own_if_it_was_told_to_have_l
     told = {4.0: {1: Told({}, unasked={7: None})}, 6.0: {1: Told({7: 30})}}
     assert [one.kept for one in play(ALIVE, *rows, told=told)[1:]] == [[ENDING, rest], [KEPT, rest]]
     assert play(ALIVE, *rows)[2].kept == [replace(KEPT, size=92)]  # nobody is told of it
+
+
+def test_who_ended_before_its_container_was_looked_at_is_as_one_that_nobody_saw() -> None:
+    """Births tell whose it was; without them it is nobody's, and not the host's."""
+    samples = (0.0, {}, {}, {"b"}), (2.0, {1: (7, 30)}, {1: UNKNOWN}, {"b"}), (4.0, {1: (0, 30)}, {}, {"b"})
+    asked = []
+
+    def origin_of(pid: int, since: float, until: float) -> Owner:
+        asked.append((pid, since, until))
+        return B
+
+    told, untold = play(*samples, origin_of=origin_of)[-1], play(*samples)[-1]
+    assert (told.kept, untold.kept) == (
+        [Kept(1, 30, B, is_left=False, is_ending=True)],
+        [Kept(1, 30, UNKNOWN, is_left=True, is_ending=True)],
+    )
+    assert asked == [(1, 0.0, 1.5)]

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from convgpu.core.audit.attribution import Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.doubts.answers import Process
 from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
@@ -41,8 +42,8 @@ _FORKS: Final = re.compile(r"^processes (\d+)$", re.MULTILINE)
 class KnownPlaces(Protocol):
     """Knows where processes are that are listed."""
 
-    def known_at(self, inode: int) -> AbstractSet[int]:
-        """Return the pids that they have in a PID namespace, also of the dead."""
+    def known_at(self, inode: int, unowned: AbstractSet[Process]) -> AbstractSet[int]:
+        """Return the pids that they have in a PID namespace, also of the dead, but of those who are nobody's."""
         ...
 
 
@@ -92,21 +93,25 @@ class UnseenMemory:
         self._own = Path("/proc/self/ns/pid").stat().st_ino
         self._index: ProcessIndex | None = None
         self._nobodys: Mapping[str, int] = {}
+        self._unowned: AbstractSet[Process] = frozenset()
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
         self._known: dict[int, _Known] = {}  # by inode
         self._searches = 0
         self._can_tell = True
 
-    def follow(self, nobodys: Mapping[str, int], index: ProcessIndex) -> None:
+    def follow(
+        self, nobodys: Mapping[str, int], index: ProcessIndex, unowned: AbstractSet[Process] = frozenset()
+    ) -> None:
         """Search, if it is worth it.
 
         Args:
             nobodys: bytes by device.
             index: tells the containers' processes.
+            unowned: those of whom nobody knows whose they are, though they were seen.
         """
         now = asyncio.get_running_loop().time()
-        self._index, self._nobodys = index, dict(nobodys)
+        self._index, self._nobodys, self._unowned = index, dict(nobodys), unowned
         sizes = [size for one in self._known.values() for size in one.sizes.values()]
         if any(sizes) or any(size > _WORTH for size in nobodys.values()):
             self._until = now + _LINGER
@@ -167,7 +172,7 @@ class UnseenMemory:
             devices = self._nobodys.keys() | {device for each in self._known.values() for device in each.sizes}
             known.sizes = {each: self._nobodys.get(each, 0) + sum(self.found(each).values()) for each in devices}
         elif answer.most is not None:
-            dead = self._known[inode].pids - one.living - self._places.known_at(inode)
+            dead = self._known[inode].pids - one.living - self._places.known_at(inode, self._unowned)
             known.sizes = {device: sum(rows.get(pid, 0) for pid in dead) for device, rows in answer.most.items()}
             known.pids = {pid for rows in answer.most.values() for pid in rows}
         return known

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -124,20 +125,26 @@ class Searched:
 
 
 class Places:
-    def known_at(self, inode: int) -> set[int]:
+    def known_at(self, inode: int, unowned: AbstractSet[tuple[int, int]]) -> set[int]:
         assert inode
-        return {6}
+        return {6} if (60, 1) not in unowned else set()
 
 
 INDEX = ProcessIndex({}, {"id": "a", "other": "b"}, {})
 
 
-async def search(monkeypatch: pytest.MonkeyPatch, devices: Searched, places: Mapping[int, str], rounds: int) -> Any:
+async def search(
+    monkeypatch: pytest.MonkeyPatch,
+    devices: Searched,
+    places: Mapping[int, str],
+    rounds: int,
+    unowned: AbstractSet[tuple[int, int]] = frozenset(),
+) -> Any:
     """Return what is found after some searches, while processes are in containers as said."""
     monkeypatch.setattr(unseen, "processes", lambda: list(places))
     monkeypatch.setattr(unseen, "containers_of", lambda pid: [places[pid]])
     searching = cast("Any", UnseenMemory(cast("Any", devices), Places()))
-    searching._index = INDEX
+    searching._index, searching._unowned = INDEX, unowned
     for _ in range(rounds):
         await searching._search()
     return searching.found("gpu")
@@ -162,6 +169,14 @@ def test_who_is_found_twice_and_not_alive_is_its_containers(
     with first_process() as pid:
         assert asyncio.run(search(monkeypatch, devices, {pid: "id"}, len(answers))) == found
     assert all(not one.inner and one.search > pid for each in devices.questions for one in each)
+
+
+@needs_root
+def test_who_was_seen_and_is_nobodys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended before its container was looked at."""
+    with first_process() as pid:
+        found = asyncio.run(search(monkeypatch, Searched({6: 9}), {pid: "id"}, 2, {(60, 1)}))
+    assert found == {Owner("a", "id"): 9}
 
 
 @needs_root
