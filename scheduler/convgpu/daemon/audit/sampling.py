@@ -182,10 +182,11 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
         exiting = {pid for pid in held if pid not in starts and is_exiting(pid)}
         # Who has ended since was listed with what it had then: only what is listed still is kept by others.
         still = devices.used_by(uuid) if len(starts) < len(held) else {}
+        # What was freed is not in use, and nothing else is subtracted: it may have come after `used` was read.
+        used = min(used, devices.used(uuid)) if len(starts) < len(held) else used
     except DeviceError:
         return MemorySample(uuid, total, used)
     living = {pid: size for pid, size in held.items() if pid in starts}
     ended = {pid: min(size, still[pid]) for pid, size in held.items() if pid not in starts and pid in still}
-    freed = sum(held.values()) - sum(living.values()) - sum(ended.values())
-    sample = MemorySample(uuid, total, max(used - freed, 0), living, ended=ended, starts=starts, listed=living)
+    sample = MemorySample(uuid, total, used, living, ended=ended, starts=starts, listed=living)
     return replace(sample, asked=begun, answered=answered, exiting=exiting)

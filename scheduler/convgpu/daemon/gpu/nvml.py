@@ -4,6 +4,7 @@ import ctypes
 import logging
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -51,7 +52,7 @@ _HMM: Final = (
 )
 
 _NOT_TOLD: Final = (
-    "only NVML tells who holds memory (%s): what a program has without a context, or imported and uses after its "
+    "%s: only NVML tells who holds memory (%s): what a program has without a context, or imported and uses after its "
     "owner's end, is nobody's (docs/authorization.md, What no audit ends)"
 )
 
@@ -167,8 +168,9 @@ class NvmlDevices:
         self._holding: dict[str, AbstractSet[int]] = {}  # pids by device, in the last answer
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
-        self._kernel: KernelDriver | OSError | None = None
-        self._asking = threading.Lock()  # of the kernel driver's client
+        self._kernels: dict[str, KernelDriver | OSError] = {}  # by device: a client hangs with the card it asks about
+        self._asking: dict[str, threading.Lock] = defaultdict(threading.Lock)  # of those
+        self._not_told: set[str] = set()  # devices of which that was logged
 
     def list(self) -> list[Device]:
         """Return the devices in NVML's order; a device without a handle, UUID or name is logged and left out."""
@@ -224,7 +226,7 @@ class NvmlDevices:
         with suppress(UnnamedError):
             # Who ended meanwhile, and whose memory somebody keeps, has its pid still for the driver.
             asked = held.keys() | processes() | self._holding.get(uuid, frozenset())
-            more = self._ask_kernel(lambda kernel: kernel.held(uuid, asked))
+            more = self._ask_kernel(uuid, lambda kernel: kernel.held(uuid, asked))
             self._holding[uuid] = more.keys()
             held |= {pid: max(size, held.get(pid, 0)) for pid, size in more.items()}
         return held
@@ -252,27 +254,34 @@ class NvmlDevices:
     def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
         """See Devices. NVML does not tell it, so the kernel's driver is asked."""
         try:
-            return self._ask_kernel(lambda kernel: kernel.imported(uuid, pids))
+            return self._ask_kernel(uuid, lambda kernel: kernel.imported(uuid, pids))
         except UnnamedError as error:
             raise UnnamedError(f"imported memory of {uuid}: {error}") from error
 
-    def _ask_kernel(self, question: Callable[[KernelDriver], dict[int, int]]) -> dict[int, int]:
-        with self._asking:
-            if self._kernel is None:
-                self._kernel = self._open_kernel_driver()
-            if isinstance(self._kernel, OSError):
-                raise UnnamedError(str(self._kernel))
+    def _ask_kernel(self, uuid: str, question: Callable[[KernelDriver], dict[int, int]]) -> dict[int, int]:
+        with self._asking[uuid]:
+            kernel = self._kernels.get(uuid)
+            if kernel is None:
+                kernel = self._kernels[uuid] = self._open_kernel_driver(uuid)
+            if isinstance(kernel, OSError):
+                raise UnnamedError(str(kernel))
             try:
-                return question(self._kernel)
+                return question(kernel)
             except (OSError, KeyError) as error:
+                self._say_not_told(uuid, error)
                 raise UnnamedError(str(error)) from error
 
-    def _open_kernel_driver(self) -> KernelDriver | OSError:
-        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in self._handles.values())
+    def _say_not_told(self, uuid: str, error: Exception) -> None:
+        if uuid not in self._not_told:
+            self._not_told.add(uuid)
+            log.info(_NOT_TOLD, uuid, error)
+
+    def _open_kernel_driver(self, uuid: str) -> KernelDriver | OSError:
+        minor = or_none(pynvml.nvmlDeviceGetMinorNumber, self._handles[uuid])
         try:
-            return KernelDriver(minor for minor in minors if minor is not None)
+            return KernelDriver([] if minor is None else [minor])
         except OSError as error:
-            log.info(_NOT_TOLD, error)
+            self._say_not_told(uuid, error)
             return error
 
     def telemetry(self, uuid: str) -> Telemetry:

@@ -19,11 +19,13 @@ class Card:
     Args:
         program: the other.
         kept: how much of its memory is listed afterwards.
+        late: it takes its memory after the first count of what is in use.
     """
 
-    def __init__(self, program: subprocess.Popen[bytes], kept: int) -> None:
+    def __init__(self, program: subprocess.Popen[bytes], kept: int, *, late: bool = False) -> None:
         self._program = program
         self._kept = kept
+        self._late = late
 
     def list(self) -> Sequence[Device]:
         raise NotImplementedError
@@ -36,8 +38,11 @@ class Card:
         return 16 * GIB
 
     def used(self, uuid: str) -> int:
+        """Return that, and 1 GiB of the driver's own."""
         assert uuid == "gpu"
-        return 4 * GIB
+        lives = self._program.returncode is None
+        size = 2 * GIB if lives and not self._late else 0 if lives else self._kept
+        return 2 * GIB + size
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         assert uuid == "gpu"
@@ -54,8 +59,8 @@ def program() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def sample(program: subprocess.Popen[bytes], kept: int) -> MemorySample:
-    return sample_device(Card(program, kept), "gpu")  # type: ignore[arg-type]
+def sample(program: subprocess.Popen[bytes], kept: int, *, late: bool = False) -> MemorySample:
+    return sample_device(Card(program, kept, late=late), "gpu")  # type: ignore[arg-type]
 
 
 def test_what_it_freed_meanwhile_is_nobodys_and_not_in_use(program: subprocess.Popen[bytes]) -> None:
@@ -64,9 +69,14 @@ def test_what_it_freed_meanwhile_is_nobodys_and_not_in_use(program: subprocess.P
     assert (found.held, found.ended, found.used) == ({os.getpid(): GIB}, {}, 2 * GIB)
 
 
+def test_what_it_took_after_the_first_count_is_not_subtracted_from_that(program: subprocess.Popen[bytes]) -> None:
+    """Else less is in use than the driver takes for itself, and what that is, is remembered."""
+    assert sample(program, 0, late=True).used == 2 * GIB
+
+
 @pytest.mark.parametrize("kept", [GIB, 2 * GIB, 3 * GIB])
 def test_what_somebody_keeps_of_it_is_listed_still(program: subprocess.Popen[bytes], kept: int) -> None:
     found = sample(program, kept)
     size = min(kept, 2 * GIB)
     assert (found.held, found.ended) == ({os.getpid(): GIB}, {program.pid: size})
-    assert found.used == 2 * GIB + size
+    assert found.used == 2 * GIB + min(kept, 2 * GIB)

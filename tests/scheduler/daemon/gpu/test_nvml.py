@@ -1,6 +1,7 @@
 """What is made of NVML's answers that the simulated one does not give."""
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,15 +54,45 @@ def test_who_has_memory_without_a_context_is_listed_too(devices: NvmlDevices, mo
     assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
 
 
-def test_what_the_kernels_driver_does_not_tell_is_as_nvml_lists_it(
+def test_a_card_that_hangs_keeps_nobody_waiting_who_asks_about_another(
     devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each has a client of its own: the driver's requests wait for their card."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def held(uuid: str, _pids: object) -> dict[int, int]:
+        if uuid == "GPU-1":
+            asked.set()
+            answers.wait()
+        return {}
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{handle + 1}")
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: SimpleNamespace(held=held))
+    devices.list()
+    hanging = threading.Thread(target=devices.used_by, args=("GPU-1",))
+    hanging.start()
+    asked.wait()
+    assert devices.used_by("GPU-2") == {1: 4, 2: 3, 3: 2}
+    answers.set()
+    hanging.join()
+
+
+def test_what_the_kernels_driver_does_not_tell_is_as_nvml_lists_it(
+    devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so once."""
+    caplog.set_level("INFO")
+
     def refuse(uuid: str, _others: object) -> dict[int, int]:
         raise KeyError(uuid)
 
     monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: SimpleNamespace(held=refuse))
     devices.list()
-    assert devices.used_by("GPU-1") == {1: 4, 2: 3, 3: 2}
+    caplog.clear()
+    assert [devices.used_by("GPU-1") for _ in range(2)] == [{1: 4, 2: 3, 3: 2}] * 2
+    assert [record.getMessage()[:39] for record in caplog.records] == ["GPU-1: only NVML tells who holds memory"]
 
 
 def test_that_kernels_reach_memory_of_malloc_is_said(devices: NvmlDevices, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,11 +122,13 @@ def test_where_the_driver_does_not_tell_who_imported_memory_that_is_said_once(
         raise OSError(None, "the NVIDIA driver refuses request 0x201: status 0x3d")
 
     monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", refuse)
+    devices.list()
+    caplog.clear()
     caplog.set_level("INFO")
     for _ in range(2):
         with pytest.raises(UnnamedError, match=r"imported memory of GPU-1: .*status 0x3d"):
             devices.imported_by("GPU-1", [1])
-    assert [record.getMessage()[:32] for record in caplog.records] == ["only NVML tells who holds memory"]
+    assert [record.getMessage()[:39] for record in caplog.records] == ["GPU-1: only NVML tells who holds memory"]
 
 
 @pytest.mark.parametrize(("version", "is_told"), [("565.57.01", True), ("580.159.04", True), ("560.35.03", False)])
