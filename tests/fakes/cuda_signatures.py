@@ -113,6 +113,8 @@ SIGNATURES = {
     "cuMemPoolCreate": "Pb",
     "cuMemPoolDestroy": "p",
     "cuMemPoolTrimTo": "ps",
+    "cuMemPoolExportToShareableHandle": "Ipis",
+    "cuMemPoolExportPointer": "Bp",
     "cuMemPoolSetAttribute": "piq",
     "cuMemPoolGetAttribute": "piS",
     "cuDeviceGetDefaultMemPool": "Pi",

@@ -6,6 +6,8 @@
 #include "backing/cache.h"
 #include "backing/pieces.h"
 #include "backing/ranges.h"
+#include "exports/descriptors.h"
+#include "exports/kept.h"
 #include "gate/captures.h"
 #include "gate/gate.h"
 #include "gate/queue.h"
@@ -86,18 +88,22 @@ CUresult backing_allocate(struct charge *charge, CUcontext context, uint64_t byt
     return result;
 }
 
-/* Ends a range, whose pieces are on the device or nowhere; the lock is held. Its bytes are for the caller to
+/* Ends a range, whose pieces are on the device or nowhere; the lock is held. Returns bytes for the caller to
  * give back, without the lock. */
-static void end_range(struct range *range) {
-    uint64_t size;
+static uint64_t end_range(struct range *range) {
+    uint64_t size, given = range->shared ? 0 : range->size;
     for (uint32_t index = 0; range->out > 0 && index < range_pieces(range); index++) {
         uint64_t address = range_piece(range, index, &size);
         if (!range_is_out(range, index)) pieces_end(address, size);
     }
     if (range->out == 0) pieces_end(range->address, range->size);
-    if (range->fixed) account_give_fixed((uint32_t)range->device, range->size);
+    if (range->shared)
+        kept_charge(range->address, range->device, range->size);
+    else if (range->fixed)
+        account_give_fixed((uint32_t)range->device, range->size);
     pieces_unreserve(range->address, range->size);
     ranges_remove(range);
+    return given;
 }
 
 /* What the cache may hold of the device: nothing while another process's allocation waits. */
@@ -114,8 +120,7 @@ static bool keep(struct range *range, uint64_t *given) {
     if (range->fixed || range->size > bound || !gate_is_open()) return false;
     while (cache_size(device) + range->size > bound) {
         struct range *oldest = ranges_find(cache_take_oldest(device, 0));
-        *given += oldest->size;
-        end_range(oldest); /* entries move in the table */
+        *given += end_range(oldest); /* entries move in the table */
         range = ranges_find(address);
     }
     if (!cache_put(address, range->size, device, range->context)) return false;
@@ -134,8 +139,7 @@ static void finish(CUdeviceptr address, bool quiet) {
         device = range->device;
         if (!keep(range, &given)) {
             range = ranges_find(address);
-            given += range->size;
-            end_range(range);
+            given += end_range(range);
         }
     }
     ranges_unlock();
@@ -211,9 +215,8 @@ void backing_empty_cache(int device, int64_t age) {
         CUdeviceptr address = cache_take_oldest(device, age);
         struct range *range = address ? ranges_find(address) : NULL;
         if (range) {
-            size = range->size;
             of = range->device;
-            end_range(range);
+            size = end_range(range);
         }
         ranges_unlock();
         if (size == 0) return;
@@ -242,9 +245,8 @@ bool backing_sweep(backing_forget *forget) {
             address = range->address;
             device = range->device;
             if (ends) {
-                size = range->size;
                 forget_pieces(range, forget);
-                end_range(range);
+                size = end_range(range);
             }
         }
         ranges_unlock();
@@ -304,8 +306,7 @@ static int drop_after(uint64_t *address, CUcontext context, uint64_t *size) {
     range->state = RANGE_FREED;
     range->quiet = RANGE_QUIET;
     if (range->out > 0 || range->moving > 0) return device;
-    *size = range->size;
-    end_range(range);
+    *size = end_range(range);
     return device;
 }
 
@@ -331,6 +332,20 @@ static void backing_reclaim(int device, bool trim) {
     backing_empty_cache(device, 0);
 }
 
+static void backing_share(CUdeviceptr address, size_t size, int descriptor) {
+    uint64_t base = 0;
+    (void)size;
+    if (ranges_is_empty()) return;
+    ranges_lock();
+    struct range *range = ranges_at(address);
+    if (range && range->fixed) {
+        base = range->address;
+        range->shared = true;
+    }
+    ranges_unlock();
+    if (base != 0) descriptors_watch(base, descriptor);
+}
+
 static void backing_enumerate(registry_visit *visit, void *argument) {
     ranges_lock();
     for (struct range *range = ranges_after(0); range; range = ranges_after(range->address))
@@ -342,4 +357,4 @@ static void backing_enumerate(registry_visit *visit, void *argument) {
     ranges_unlock();
 }
 REGISTER_FAMILY(backing, .reclaim = backing_reclaim, .mark = backing_mark, .unmark = backing_unmark,
-                .drop = backing_drop, .enumerate = backing_enumerate);
+                .drop = backing_drop, .share = backing_share, .enumerate = backing_enumerate);

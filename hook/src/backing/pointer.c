@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-enum { CUDA_ERROR_INVALID_VALUE = 1 };
-
 /* CUpointer_attribute, as far as we answer. */
 enum attribute {
     POINTER_CONTEXT = 1,

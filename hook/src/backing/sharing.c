@@ -11,8 +11,11 @@
 #include "base/log.h"
 #include "gate/gate.h"
 #include "scheduler/account.h"
+#include "tables/registry.h"
 
 #include <stdatomic.h>
+
+enum { DMA_BUF = 1 };
 
 static _Atomic bool warned; /* the line about memory handles was printed */
 
@@ -54,6 +57,14 @@ CUresult sharing_fix(CUdeviceptr address, const char *call) {
     return CUDA_SUCCESS;
 }
 
+bool sharing_is_backed(CUdeviceptr address) {
+    if (ranges_is_empty()) return false;
+    ranges_lock();
+    bool backed = ranges_at(address) != NULL;
+    ranges_unlock();
+    return backed;
+}
+
 /* The driver has no such handle for memory of this kind (CUDA_ERROR_INVALID_VALUE), which tells nobody why.
  */
 CUresult hooked_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
@@ -71,8 +82,10 @@ CUresult hooked_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
 CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type,
                                               unsigned long long flags) {
     CUresult result = sharing_fix(address, "cuMemGetHandleForAddressRange");
-    return result != CUDA_SUCCESS ? result
-                                  : DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
+    if (result == CUDA_SUCCESS)
+        result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
+    if (result == CUDA_SUCCESS && type == DMA_BUF) registry_share(address, size, *(int *)handle);
+    return result;
 }
 
 CUresult hooked_cuMulticastBindAddr(uint64_t object, size_t offset, CUdeviceptr address, size_t size,

@@ -12,4 +12,7 @@
  * range is there. CUDA_ERROR_NOT_SUPPORTED: there is no room for so much fixed memory, which was said. */
 CUresult sharing_fix(CUdeviceptr address, const char *call);
 
+/* Whether a backed range is there: to the program it is memory of cuMemAlloc, which has no handle. */
+bool sharing_is_backed(CUdeviceptr address);
+
 #endif

@@ -9,7 +9,9 @@
 #include "accounting/device.h"
 #include "accounting/small_pages.h"
 #include "backing/backing.h"
-#include "calls/pool.h"
+#include "exports/descriptors.h"
+#include "exports/kept.h"
+#include "pools/pool.h"
 #include "tables/registry.h"
 #include "unified/unified.h"
 
@@ -39,11 +41,20 @@ struct alloc_request {
     bool movable; /* may be backed, in a process that takes part (backing/backing.h) */
 };
 
-/* Gives back what an entry was charged with. */
-static void memory_end(const struct allocation *entry) {
+/* Ends what an entry was charged with: bytes for the caller to give back. */
+static uint64_t memory_leave(const struct allocation *entry) {
     uint64_t charge = small_pages_leave(entry->device, entry->address, entry->size);
     if (entry->hidden) growth_show(entry->device, entry->size);
-    headroom_give(entry->device, charge);
+    if (!entry->shared || charge == 0) return charge;
+    kept_charge(entry->address, (int)entry->device, charge);
+    return 0;
+}
+
+/* Gives back what an entry was charged with. */
+static void memory_end(const struct allocation *entry) {
+    uint64_t charge = memory_leave(entry);
+    if (charge > 0) headroom_give(entry->device, charge);
+    if (entry->shared) registry_reclaim((int)entry->device, false);
 }
 
 /* Charges, calls the driver, and enters what it gave, on the device that the charge names. A small allocation
@@ -325,11 +336,8 @@ static void memory_unmark(CUcontext context) {
 
 /* For allocations_drop(): adds what the device gets back. */
 static void memory_add_charge(const struct allocation *entry, void *sizes) {
-    if (entry->hidden) {
-        growth_show(entry->device, entry->size);
-        unified_forget(entry->address);
-    }
-    ((uint64_t *)sizes)[entry->device] += small_pages_leave(entry->device, entry->address, entry->size);
+    if (entry->hidden) unified_forget(entry->address);
+    ((uint64_t *)sizes)[entry->device] += memory_leave(entry);
 }
 
 /* Streams end with their context, and what was freed in them with it. */
@@ -352,20 +360,25 @@ static void memory_synchronised(CUstream stream, bool all) {
         if (sizes[device] > 0) headroom_give(device, sizes[device]);
 }
 
-static const char *memory_call(const struct allocation *entry) {
-    if (entry->hidden) return "cuMemAllocManaged";
-    return entry->form == FORM_PITCH ? "cuMemAllocPitch" : "cuMemAlloc";
+/* Who has the descriptor keeps all of the allocation. */
+static void memory_share(CUdeviceptr address, size_t size, int descriptor) {
+    struct allocation entry, replaced;
+    CUdeviceptr base = 0;
+    (void)size;
+    if (DRIVER(cuMemGetAddressRange_v2, &base, NULL, address) != CUDA_SUCCESS) return;
+    if (!allocations_remove(memory_part(base), base, &entry)) return;
+    entry.shared = 1;
+    (void)allocations_insert(memory_part(base), entry, &replaced);
+    descriptors_watch(base, descriptor);
 }
 
 /* For allocations_visit(). */
 static void memory_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(&(struct live_allocation){.kind = entry->hidden ? "managed memory" : "memory",
-                                             .device = (int)entry->device,
-                                             .address = entry->address,
-                                             .size = entry->size,
-                                             .call = memory_call(entry),
-                                             .made = entry->made},
+    const char *call = entry->form == FORM_PITCH ? "cuMemAllocPitch" : "cuMemAlloc";
+    visitor->visit(&(struct live_allocation){entry->hidden ? "managed memory" : "memory", (int)entry->device,
+                                             entry->address, entry->size,
+                                             entry->hidden ? "cuMemAllocManaged" : call, entry->made},
                    visitor->argument);
 }
 
@@ -381,4 +394,5 @@ static void memory_reset(void) {
     small_pages_reset();
 }
 REGISTER_FAMILY(memory, .reset = memory_reset, .synchronised = memory_synchronised, .mark = memory_mark,
-                .unmark = memory_unmark, .drop = memory_drop, .enumerate = memory_enumerate);
+                .unmark = memory_unmark, .drop = memory_drop, .share = memory_share,
+                .enumerate = memory_enumerate);

@@ -7,23 +7,35 @@
  * A handle keeps its value for as long as anything holds it (cuMemRetainAllocationHandle of a mapping returns
  * the very same), so it names the memory also after its release.
  *
- * Memory that was exported may live on under the other handle by which this process imported it (seen on an
- * H200), and nothing tells whose it is. It is given back with its last known hold, and then the driver's own
- * count is read before the next byte is handed out (context_growth.h). That count lacks it while the exported
- * descriptor is open (docs/decisions/0009).
+ * Exported memory stays while anybody has a descriptor of it, and the driver counts it for nobody once it is
+ * released. So the last handle of it stays the driver's as long (docs/decisions/0205). It may also live on
+ * under the other handle by which this process imported it (seen on an H200), and nothing tells whose it is:
+ * it is given back with its last known hold, and then the driver's own count is read before the next byte is
+ * handed out (context_growth.h).
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "backing/sharing.h"
+#include "exports/descriptors.h"
+#include "exports/kept.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
 
+enum { POSIX_DESCRIPTOR = 1 };
+
+/* What holds memory, as `value` counts it: the program's handles below, mappings and what we keep above. */
+static const uint64_t HANDLE = 1, HANDLES = UINT32_MAX, OTHER = UINT64_C(1) << 32;
+/* A handle's name for its descriptors (exports/descriptors.h), which is no address of kept.c. */
+static const uint64_t NAME = UINT64_C(1) << 63;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations memory = ALLOCATIONS_INITIALIZER;   /* by handle; `value` counts what holds it */
 static struct allocations mappings = ALLOCATIONS_INITIALIZER; /* by address; `value` is the handle */
+/* Handles that the program has released, and the driver has not. */
+static struct kept kept;
 
 /* One creation. */
 struct create_request {
@@ -33,12 +45,12 @@ struct create_request {
     unsigned long long flags;
 };
 
-/* Adds `count` holds to the handle's memory, if it is ours, and gives it back with the last one. `lock` is
- * held. Cannot fail: an entry that was just taken out fits in again. */
-static void virtual_memory_hold(uint64_t handle, int count) {
+/* Adds holds to the handle's memory (less: as unsigned arithmetic has it), if it is ours, and gives it back
+ * with the last one. `lock` is held. Cannot fail: an entry that was just taken out fits in again. */
+static void virtual_memory_hold(uint64_t handle, uint64_t holds) {
     struct allocation entry, replaced;
     if (!allocations_remove(&memory, handle, &entry)) return;
-    entry.value += (uint64_t)(int64_t)count;
+    entry.value += holds;
     if (entry.value > 0) {
         (void)allocations_insert(&memory, entry, &replaced);
         return;
@@ -55,7 +67,7 @@ static CUresult virtual_memory_attempt(void *arguments) {
 /* Enters what the driver made, or gives it back to the driver. */
 static CUresult virtual_memory_enter(const struct charge *charge, uint64_t handle) {
     struct allocation entry = {
-        .address = handle, .size = charge->size, .device = (uint64_t)charge->device, .value = 1};
+        .address = handle, .size = charge->size, .device = (uint64_t)charge->device, .value = HANDLE};
     struct allocation replaced = {0};
     pthread_mutex_lock(&lock);
     bool entered = allocations_insert(&memory, entry, &replaced);
@@ -105,40 +117,121 @@ CUresult hooked_cuMemCreate(uint64_t *handle, size_t size, const struct memory_p
     return result;
 }
 
+/* Keeps the program's last handle instead of releasing it, if anybody has a descriptor of its memory. `lock`
+ * is held. */
+static bool virtual_memory_keep(uint64_t handle) {
+    struct allocation entry;
+    if (!allocations_find(&memory, handle, &entry) || !entry.shared) return false;
+    if ((entry.value & HANDLES) != HANDLE || kept_has(&kept, handle | NAME)) return false;
+    if (!descriptors_are_open(handle | NAME)) return false;
+    if (!kept_enter(&kept, (struct allocation){.address = handle | NAME})) return false;
+    virtual_memory_hold(handle, OTHER - HANDLE);
+    return true;
+}
+
+/* The program has released all handles of it, and the driver none. `lock` is held. */
+static bool is_released(uint64_t handle) {
+    struct allocation entry;
+    return kept_has(&kept, handle | NAME) && allocations_find(&memory, handle, &entry) &&
+           (entry.value & HANDLES) == 0;
+}
+
 CUresult hooked_cuMemRelease(uint64_t handle) {
+    CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
-    CUresult result = DRIVER(cuMemRelease, handle);
-    if (result == CUDA_SUCCESS) virtual_memory_hold(handle, -1);
+    bool released = is_released(handle), keeps = !released && virtual_memory_keep(handle);
+    if (released)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (!keeps)
+        result = DRIVER(cuMemRelease, handle);
+    if (!keeps && result == CUDA_SUCCESS) virtual_memory_hold(handle, -HANDLE);
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-/* Of a backed range the program holds the memory then, which cannot leave any more. */
+/* Nobody has a descriptor of a kept handle any more. `lock` is held. */
+static void virtual_memory_let_go(const struct allocation *entry) {
+    DRIVER(cuMemRelease, entry->address & ~NAME);
+    virtual_memory_hold(entry->address & ~NAME, -OTHER);
+}
+static struct kept kept = {
+    .entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = virtual_memory_let_go};
+
+static void virtual_memory_reclaim(int device, bool trim) {
+    (void)device;
+    (void)trim;
+    if (kept.count == 0) return;
+    pthread_mutex_lock(&lock);
+    kept_reclaim(&kept);
+    pthread_mutex_unlock(&lock);
+}
+
 CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
-    CUresult fixed = sharing_fix((CUdeviceptr)(uintptr_t)address, "cuMemRetainAllocationHandle");
-    if (fixed != CUDA_SUCCESS) return fixed;
+    if (sharing_is_backed((CUdeviceptr)(uintptr_t)address)) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemRetainAllocationHandle, handle, address);
-    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, 1);
+    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, HANDLE);
     pthread_mutex_unlock(&lock);
     return result;
 }
 
 /* `lock` is held. */
-static void mark_shared(uint64_t handle) {
+static bool mark_shared(uint64_t handle) {
     struct allocation entry, replaced;
-    if (!allocations_remove(&memory, handle, &entry)) return;
+    if (!allocations_remove(&memory, handle, &entry)) return false;
     entry.shared = 1;
     (void)allocations_insert(&memory, entry, &replaced);
+    return true;
 }
 
 CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
                                              unsigned long long flags) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS) mark_shared(handle);
+    bool shared = result == CUDA_SUCCESS && mark_shared(handle);
     pthread_mutex_unlock(&lock);
+    if (shared && type == POSIX_DESCRIPTOR) descriptors_watch(handle | NAME, *(int *)shareable);
     return result;
+}
+
+/* What lies at an address, held once more; no handle of it may be unreleased. 0: none of ours. */
+static uint64_t virtual_memory_hold_at(CUdeviceptr address) {
+    uint64_t handle = 0;
+    pthread_mutex_lock(&lock);
+    if (DRIVER(cuMemRetainAllocationHandle, &handle, (void *)(uintptr_t)address) == CUDA_SUCCESS) {
+        virtual_memory_hold(handle, HANDLE);
+        if (!mark_shared(handle)) {
+            DRIVER(cuMemRelease, handle);
+            handle = 0;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return handle;
+}
+
+/* For allocations_visit(): the next mapping behind `next`, which is not further away than `end`. */
+struct next_mapping {
+    uint64_t begin, end, next, size;
+};
+
+static void find_next_mapping(const struct allocation *entry, void *argument) {
+    struct next_mapping *search = argument;
+    if (entry->address + entry->size <= search->begin || entry->address >= search->end) return;
+    if (search->next != 0 && entry->address >= search->next) return;
+    search->next = entry->address;
+    search->size = entry->size;
+}
+
+static void virtual_memory_share(CUdeviceptr address, size_t size, int descriptor) {
+    struct next_mapping search = {.begin = address, .end = address + size};
+    for (;; search = (struct next_mapping){.begin = search.next + search.size, .end = search.end}) {
+        allocations_visit(&mappings, find_next_mapping, &search);
+        if (search.next == 0) return;
+        uint64_t handle = virtual_memory_hold_at(search.next);
+        if (handle == 0) continue;
+        descriptors_watch(handle | NAME, descriptor);
+        (void)hooked_cuMemRelease(handle);
+    }
 }
 
 /* Memory that another process made is not in the table, and charged to that process. What this process
@@ -147,7 +240,7 @@ CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, i
 CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemImportFromShareableHandle, handle, shareable, type);
-    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, 1);
+    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, HANDLE);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -160,12 +253,12 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
     CUresult result = DRIVER(cuMemMap, address, size, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
         if (allocations_insert(&mappings, entry, &replaced)) {
-            virtual_memory_hold(handle, 1);
+            virtual_memory_hold(handle, OTHER);
         } else {
             DRIVER(cuMemUnmap, address, size);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (replaced.address != 0) virtual_memory_hold(replaced.value, -1);
+        if (replaced.address != 0) virtual_memory_hold(replaced.value, -OTHER);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -177,7 +270,7 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = DRIVER(cuMemUnmap, address, size);
     for (uint64_t done = 0; result == CUDA_SUCCESS && done < size; done += entry.size) {
         if (!allocations_remove(&mappings, address + done, &entry)) break; /* mapped before we were there */
-        virtual_memory_hold(entry.value, -1);
+        virtual_memory_hold(entry.value, -OTHER);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -199,5 +292,7 @@ static void virtual_memory_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&memory);
     allocations_reset(&mappings);
+    kept_reset(&kept);
 }
-REGISTER_FAMILY(virtual_memory, .reset = virtual_memory_reset, .enumerate = virtual_memory_enumerate);
+REGISTER_FAMILY(virtual_memory, .reset = virtual_memory_reset, .reclaim = virtual_memory_reclaim,
+                .share = virtual_memory_share, .enumerate = virtual_memory_enumerate);

@@ -57,6 +57,11 @@
       (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, NONE, (CUmemoryPool pool), (pool))                    \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))   \
+    X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020, NONE, NONE,                 \
+      (void *shareable, CUmemoryPool pool, int type, unsigned long long flags),                              \
+      (shareable, pool, type, flags))                                                                        \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, NONE, NONE, (void *data, CUdeviceptr address),  \
+      (data, address))                                                                                       \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE, NONE,                                       \
       (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
     X(cuMemCreate, cuMemCreate, 10020, NONE, MEMORY(handle &&size > 0 && properties),                        \

@@ -32,6 +32,10 @@ void registry_drop(CUcontext context, uint64_t *sizes) {
     FOR_EACH(family, drop, context, sizes);
 }
 
+void registry_share(CUdeviceptr address, size_t size, int descriptor) {
+    FOR_EACH(family, share, address, size, descriptor);
+}
+
 void registry_enumerate(registry_visit *visit, void *argument) {
     FOR_EACH(family, enumerate, visit, argument);
 }

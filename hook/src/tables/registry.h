@@ -48,6 +48,9 @@ struct call_family {
     void (*unmark)(CUcontext context);
     void (*drop)(CUcontext context, uint64_t *sizes);
 
+    /* Whoever has the descriptor holds what lies at the addresses. */
+    void (*share)(CUdeviceptr address, size_t size, int descriptor);
+
     /* Shows every live allocation to `visit`. */
     void (*enumerate)(registry_visit *visit, void *argument);
 };
@@ -64,6 +67,7 @@ void registry_synchronised(CUstream stream, bool all);
 void registry_mark(CUcontext context);
 void registry_unmark(CUcontext context);
 void registry_drop(CUcontext context, uint64_t *sizes);
+void registry_share(CUdeviceptr address, size_t size, int descriptor);
 void registry_enumerate(registry_visit *visit, void *argument);
 
 #endif

@@ -8,7 +8,8 @@
  * X(base, reason)
  *
  * - OWNER: memory of another process or another API. It is charged once, to the process that made it, or is
- * no CUDA memory at all. Not seen: memory that lives on in other processes after its owner has released it.
+ * no CUDA memory at all. Not seen: memory that lives on in other processes after its owner has released it
+ * and nobody has a descriptor of it.
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c)
@@ -82,8 +83,6 @@
     X(cuMemHostRegister, HOST)                                                                               \
     X(cuMemHostUnregister, HOST)                                                                             \
     X(cuMemMapArrayAsync, MAPPED)                                                                            \
-    X(cuMemPoolExportPointer, MAPPED)                                                                        \
-    X(cuMemPoolExportToShareableHandle, MAPPED)                                                              \
     X(cuMemPoolImportFromShareableHandle, OWNER)                                                             \
     X(cuMemPoolImportPointer, OWNER)                                                                         \
     X(cuMemSetAccess, MAPPED)                                                                                \

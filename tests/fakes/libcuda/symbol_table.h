@@ -110,6 +110,8 @@
     X(cuMemFreeAsync, 11020, cuMemFreeAsync_ptsz, true)                                                      \
     X(cuMemPoolCreate, 11020, cuMemPoolCreate, false)                                                        \
     X(cuMemPoolDestroy, 11020, cuMemPoolDestroy, false)                                                      \
+    X(cuMemPoolExportToShareableHandle, 11020, cuMemPoolExportToShareableHandle, false)                      \
+    X(cuMemPoolExportPointer, 11020, cuMemPoolExportPointer, false)                                          \
     X(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo, false)                                                        \
     X(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute, false)                                            \
     X(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute, false)                                            \

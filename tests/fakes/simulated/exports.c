@@ -61,6 +61,22 @@ void export_leave(struct simulated_state *state, uint32_t row) {
     state_unlock(state);
 }
 
+void export_park(struct simulated_state *state, uint32_t row) {
+    state_lock(state);
+    orphan(state->shared, &state->shared->export[row]);
+    state_unlock(state);
+}
+
+void export_return(struct simulated_state *state, uint32_t row) {
+    struct shared_export *export = &state->shared->export[row];
+    state_lock(state);
+    begin_change(state->shared);
+    state->shared->slot[export->slot].used[export->device] += export->size;
+    export->phase = EXPORT_HELD;
+    end_change(state->shared);
+    state_unlock(state);
+}
+
 void export_closed(struct simulated_state *state, uint32_t row) {
     struct shared_export *export = &state->shared->export[row];
     state_lock(state);

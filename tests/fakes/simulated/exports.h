@@ -21,7 +21,11 @@ uint32_t export_enter(struct simulated_state *state, unsigned device, uint64_t s
 /* The process that made it refers to it no more; its reference was closed before. */
 void export_leave(struct simulated_state *state, uint32_t row);
 
-/* Another process closed its reference. */
+/* While the process has a reference: it refers to it again, or not for now. */
+void export_return(struct simulated_state *state, uint32_t row);
+void export_park(struct simulated_state *state, uint32_t row);
+
+/* Another process closed its reference, or this one while it was parked. */
 void export_closed(struct simulated_state *state, uint32_t row);
 
 /* Orphans that nobody refers to any more are given back. Mutex of the state held. */

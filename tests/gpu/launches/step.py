@@ -10,10 +10,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import images
 from calls import HEAP, PRINTF, STACK, Cuda, KernelNode
+
+PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
+DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
+DMA_BUF = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+NONE = c_uint64(0)
 
 Answer = tuple[str, int]
 CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
@@ -81,12 +87,55 @@ def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
         yield "cuLaunchKernel", cuda.launch(cuda.function(made, image[1], library))
 
 
+def exported(cuda: Cuda, size: int) -> Answer:
+    """Make memory, export it, and release it."""
+    handle, descriptor = c_uint64(), c_int()
+    result = cuda.call("cuMemCreate", byref(handle), c_size_t(size), (c_int * 8)(PINNED, DESCRIPTOR, DEVICE, 0), NONE)
+    if result == 0:
+        cuda.must("cuMemExportToShareableHandle", byref(descriptor), handle, DESCRIPTOR, NONE)
+        cuda.must("cuMemRelease", handle)
+    return "cuMemCreate", result
+
+
+def dma_buf(cuda: Cuda, size: int) -> Answer:
+    """Allocate memory, take a dma-buf of it, and free it."""
+    address, descriptor = c_uint64(), c_int()
+    result = cuda.call("cuMemAlloc_v2", byref(address), c_size_t(size))
+    if result == 0:
+        cuda.must("cuMemGetHandleForAddressRange", byref(descriptor), address, c_size_t(size), DMA_BUF, NONE)
+        cuda.must("cuMemFree_v2", address)
+    return "cuMemAlloc", result
+
+
+def pool(cuda: Cuda, size: int) -> Answer:
+    """Allocate from a pool that is exported, export the pointer, and free."""
+    made, address, descriptor = c_void_p(), c_uint64(), c_int()
+    cuda.must("cuMemPoolCreate", byref(made), (c_int * 22)(PINNED, DESCRIPTOR, DEVICE, 0))
+    cuda.must("cuMemPoolExportToShareableHandle", byref(descriptor), made, DESCRIPTOR, NONE)
+    result = cuda.call("cuMemAllocFromPoolAsync", byref(address), c_size_t(size), made, None)
+    if result == 0:
+        cuda.must("cuMemPoolExportPointer", (c_ubyte * 64)(), address)
+        cuda.must("cuMemFreeAsync", address, None)
+        cuda.must("cuStreamSynchronize", None)
+    return "cuMemAllocFromPoolAsync", result
+
+
+def kept(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
+    """Take so much memory that way, and let go of it but for a descriptor, until that is refused or 6 GiB are kept."""
+    take, left = {"exported": exported, "dmabuf": dma_buf, "pool": pool}[way], 6 << 30
+    call, result = take(cuda, int(size))
+    while result == 0 and (left := left - int(size)) > 0:
+        call, result = take(cuda, int(size))
+    yield call, result
+
+
 WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launches": launches,
     "graph": graph,
     "capture": capture,
     "limit": limit,
     "variables": variables,
+    "kept": kept,
 }
 
 

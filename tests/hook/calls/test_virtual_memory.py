@@ -117,6 +117,7 @@ def test_imported_memory_is_charged_once_at_its_owner(session: Session) -> None:
     imported = call(session, f"import {shareable}").number
     assert charged(session) == SIZE
     call(session, f"releasehandle {imported}")
+    call(session, f"closefd {shareable}")
     assert charged(session) == SIZE
     call(session, f"releasehandle {handle}")
     assert charged(session) == 0
@@ -125,17 +126,18 @@ def test_imported_memory_is_charged_once_at_its_owner(session: Session) -> None:
 def test_memory_that_a_process_imports_of_its_own_stays_within_the_limit(join: Join, daemon: Daemon) -> None:
     """The driver gives another handle for it, which keeps the memory when the first is gone."""
     program = join(daemon.container("a", memory="2g"))
-    handles = []
+    handles, descriptors = list[int](), list[int]()
     for _turn in range(16):
         created = program.call(f"create {256 * MIB} {DEVICE} 0")
         if created.code != SUCCESS:
             break
-        shareable = program.call(f"export {created.number}").number
-        handles.append(program.call(f"import {shareable}").number)
+        descriptors.append(program.call(f"export {created.number}").number)
+        handles.append(program.call(f"import {descriptors[-1]}").number)
         assert program.call(f"releasehandle {created.number}").code == SUCCESS
     assert created == Result(OUT_OF_MEMORY, (UNTOUCHED,))
     assert len(handles) == (2 * GIB - 526 * MIB) // (256 * MIB)
-    for handle in handles:
+    for descriptor, handle in zip(descriptors, handles, strict=True):
+        assert program.call(f"closefd {descriptor}").code == SUCCESS
         assert program.call(f"releasehandle {handle}").code == SUCCESS
     assert program.call(f"create {GIB} {DEVICE} 0").code == SUCCESS
 

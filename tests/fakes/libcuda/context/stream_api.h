@@ -91,6 +91,9 @@ CUDA_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
 
 CUDA_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUDA_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUDA_EXPORT CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, int type,
+                                                      unsigned long long flags);
+CUDA_EXPORT CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address);
 CUDA_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 CUDA_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value);
 CUDA_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value);

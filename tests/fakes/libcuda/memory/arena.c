@@ -2,8 +2,10 @@
 #include "libcuda/memory/arena.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "libcuda/driver.h"
+#include "simulated/exports.h"
 
 #define PIECE      UINT64_C(512)
 #define LARGE_PAGE (UINT64_C(2) << 20)
@@ -60,6 +62,11 @@ static uint64_t take_from(struct chunk *chunk, uint64_t size) {
             free(gap);
         }
         chunk->used += size;
+        if (chunk->parked) {
+            export_return(&driver.state, chunk->row);
+            chunk->arena->reserved += chunk->size;
+            chunk->parked = false;
+        }
         return address;
     }
     return 0;
@@ -100,9 +107,28 @@ void arena_give(struct chunk *chunk, uint64_t address, uint64_t size) {
     chunk->arena->used -= size;
 }
 
+bool arena_export(struct chunk *chunk) {
+    if (chunk->exported) return true;
+    chunk->row =
+        export_enter(&driver.state, driver.row[chunk->arena->device], chunk->size, &chunk->reference);
+    chunk->exported = chunk->row != NOT_EXPORTED;
+    return chunk->exported;
+}
+
+static void park(struct chunk *chunk) {
+    export_park(&driver.state, chunk->row);
+    chunk->arena->reserved -= chunk->size;
+    chunk->parked = true;
+}
+
 static void remove_chunk(struct chunk *chunk) {
     struct arena *arena = chunk->arena;
-    unreserve(arena, chunk->size);
+    if (chunk->parked) {
+        close(chunk->reference);
+        export_closed(&driver.state, chunk->row);
+    } else {
+        unreserve(arena, chunk->size);
+    }
     if (chunk->next != NULL) chunk->next->previous = chunk->previous;
     if (chunk->previous != NULL) {
         chunk->previous->next = chunk->next;
@@ -117,7 +143,16 @@ static void remove_chunk(struct chunk *chunk) {
 void arena_trim(struct arena *arena, uint64_t keep) {
     for (struct chunk *chunk = arena->chunks, *next; chunk != NULL; chunk = next) {
         next = chunk->next;
-        bool spare = chunk->used == 0 && chunk->late == 0 && arena->reserved - chunk->size >= keep;
-        if (spare) remove_chunk(chunk);
+        bool spare = chunk->used == 0 && chunk->late == 0 && !chunk->parked;
+        if (!spare || arena->reserved - chunk->size < keep) continue;
+        if (chunk->exported)
+            park(chunk);
+        else
+            remove_chunk(chunk);
     }
+}
+
+void arena_end(struct arena *arena) {
+    arena_trim(arena, 0);
+    while (arena->chunks != NULL) remove_chunk(arena->chunks);
 }

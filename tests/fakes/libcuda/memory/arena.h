@@ -28,7 +28,11 @@ struct chunk {
     uint64_t used;
     uint64_t late;      /* the order of the last free in a stream that nobody synchronised with; 0: none */
     const void *stream; /* of that free */
-    struct gap *gaps;   /* in ascending order */
+    bool exported;      /* never goes back to the device: while nothing is in use, it is parked (exports.h) */
+    bool parked;
+    int reference;    /* of the process, */
+    uint32_t row;     /* and the row of simulated/exports.h */
+    struct gap *gaps; /* in ascending order */
     struct chunk *previous, *next;
 };
 
@@ -51,6 +55,12 @@ void arena_give(struct chunk *chunk, uint64_t address, uint64_t size);
 
 /* Gives unused chunks back to the device (but late ones), as long as `keep` bytes stay reserved. */
 void arena_trim(struct arena *arena, uint64_t keep);
+
+/* From now on others may refer to the chunk. False if the process cannot say so. */
+bool arena_export(struct chunk *chunk);
+
+/* Ends an arena of which nothing is in use: exported chunks stay for others. */
+void arena_end(struct arena *arena);
 
 /* Bytes of the arena that a piece takes. Returns 0 if no device could hold it. */
 uint64_t arena_counted(uint64_t size);

@@ -75,6 +75,7 @@ static void insert(struct blocks *blocks, struct block *block, void *owner, stru
     block->late = 0;
     block->chunk = NULL;
     block->low_range = NULL;
+    block->exported = false;
     block->serial = ++blocks->last_serial;
     block->in_bucket = *bucket;
     *bucket = block;

@@ -39,6 +39,9 @@ struct block {
     uint64_t serial;               /* unique in the process */
     uint64_t imported_serial;      /* of an import: the serial at its owner, */
     uint64_t imported_from;        /* and which process that is */
+    bool exported;                 /* others may have a descriptor that keeps its memory: */
+    int reference;                 /* the process's own one, */
+    uint32_t row;                  /* and the row of simulated/exports.h */
     struct block *low_range;       /* legacy.c's; NULL elsewhere */
     unsigned references;           /* of an import: how often it is open */
     struct block *in_bucket;       /* next with the same hash; or next spare one of the same order */

@@ -13,6 +13,7 @@
 #include "libcuda/memory/pool.h"
 #include "libcuda/work/contents.h"
 #include "libcuda/work/work.h"
+#include "simulated/exports.h"
 
 #define SMALL         (UINT64_C(1) << 20) /* up to here allocations share slabs */
 #define ATTACH_GLOBAL 1u
@@ -48,6 +49,9 @@ static void free_block(struct block *block) {
     } else if (block->chunk != NULL) {
         arena_give(block->chunk, block->address, block->counted);
         arena_trim(&context->slabs, 0);
+    } else if (block->exported) {
+        close(block->reference);
+        export_leave(&driver.state, block->row);
     } else {
         device_give(context->device, block->counted);
     }

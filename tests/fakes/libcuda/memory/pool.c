@@ -4,6 +4,12 @@
  */
 #include "libcuda/memory/pool.h"
 
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libcuda/virtual/virtual.h"
+
 #define POOL_STEP (UINT64_C(32) << 20)
 
 static struct pool *pools; /* destroyed ones too, while blocks of them live */
@@ -57,7 +63,8 @@ static const struct until everything = {.order = UINT64_MAX};
 static void delete_if_over(struct pool *pool) {
     if (!pool->destroyed || pool->blocks != NULL) return;
     forget_late(pool, everything);
-    arena_trim(&pool->arena, 0);
+    arena_end(&pool->arena);
+    for (unsigned i = 0; i < pool->exported; i++) close(pool->queues[i]);
     struct pool **link = &pools;
     while (*link != pool) link = &(*link)->next;
     *link = pool->next;
@@ -141,6 +148,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties)
     struct pool *pool = make_pool(device ? properties->location.id : ARENA_HOST);
     if (pool == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     pool->arena.limit = properties->most;
+    pool->shareable = properties->handle_types;
     *handle = pool;
     return driver_leave(CUDA_SUCCESS);
 }
@@ -164,6 +172,41 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     handle_forget(pool);
     pool->destroyed = true;
     delete_if_over(pool);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, int type,
+                                          unsigned long long flags) {
+    struct pool *pool = NULL;
+    int ends[2];
+    CUresult result = enter_pool(handle, &pool);
+    if (result != CUDA_SUCCESS) return result;
+    bool valid = shareable != NULL && flags == 0 && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                 pool->shareable == type;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (pool->exported == sizeof pool->queues / sizeof *pool->queues ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
+    for (const struct chunk *chunk = pool->arena.chunks; chunk != NULL; chunk = chunk->next)
+        if (chunk->exported) (void)descriptors_send(ends[1], "", 1, &chunk->reference, 1);
+    pool->queues[pool->exported++] = ends[1];
+    memcpy(shareable, &ends[0], sizeof ends[0]);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+/* Only of a pool that was exported before, as on a card. */
+CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    const struct block *block = blocks_find(&driver.blocks, address);
+    bool valid = data != NULL && block != NULL && block->kind == BLOCK_POOL;
+    struct pool *pool = valid ? block->owner : NULL;
+    if (pool == NULL || pool->exported == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    bool before = block->chunk->exported;
+    if (!arena_export(block->chunk)) return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
+    for (unsigned i = 0; !before && i < pool->exported; i++)
+        (void)descriptors_send(pool->queues[i], "", 1, &block->chunk->reference, 1);
+    memset(data, 0, 64);
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -27,6 +27,9 @@ struct pool {
     int reuse[3];               /* settings without effect here: a stream never lags behind */
     bool destroyed;
     struct block *blocks;
+    int shareable; /* properties->handle_types */
+    int queues[8]; /* the other ends of its exported descriptors: references to exported chunks wait there */
+    unsigned exported; /* of those */
     struct pool *next; /* in `pools` */
 };
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A range of memory as a descriptor of a dma-buf, for devices of others. Whoever has the descriptor holds the
- * memory of each piece: each lies as a message in a socket (share.c), which the kernel keeps and drops with
- * the descriptor. Memory of cuMemAlloc is not held: the descriptor is a file without contents.
+ * memory of each piece, or the allocation that it lies in: each lies as a message in a socket (share.c),
+ * which the kernel keeps and drops with the descriptor. What lies beside others in 2 MiB is not held.
  */
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "libcuda/virtual/virtual.h"
-#include "libcuda/work/contents.h"
+#include "simulated/exports.h"
 
 #define HOST_PAGE  4096u
 #define DMA_BUF    1 /* CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD */
@@ -32,14 +33,32 @@ static unsigned find_pieces(uint64_t address, uint64_t size, struct physical *pi
     return count;
 }
 
+/* A socket in which a reference to the allocation waits, or -1. */
+static int share_block(struct block *block) {
+    const struct context *context = block->owner;
+    int ends[2];
+    if (!block->exported && block->chunk == NULL) {
+        block->row =
+            export_enter(&driver.state, driver.row[context->device], block->counted, &block->reference);
+        block->exported = block->row != NOT_EXPORTED;
+        if (!block->exported) return -1;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+    bool sent = !block->exported || descriptors_send(ends[1], "", 1, &block->reference, 1);
+    close(ends[1]);
+    if (sent) return ends[0];
+    close(ends[0]);
+    return -1;
+}
+
 static CUresult make(int *descriptor, uint64_t address, uint64_t size) {
     struct physical *pieces[PIECES_MAX];
-    const struct block *block = blocks_containing(&driver.blocks, address);
+    struct block *block = blocks_containing(&driver.blocks, address);
     bool linear = block != NULL && block->kind == BLOCK_MEMORY && block->pages == NULL &&
                   size <= block->address + block->size - address;
     unsigned count = linear ? 0 : find_pieces(address, size, pieces);
     if (!linear && count == 0) return CUDA_ERROR_INVALID_VALUE;
-    *descriptor = linear ? contents_make(size) : physical_share(pieces, count);
+    *descriptor = linear ? share_block(block) : physical_share(pieces, count);
     return *descriptor >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 

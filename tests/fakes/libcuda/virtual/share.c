@@ -31,6 +31,18 @@ union ancillary {
     char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
 };
 
+bool descriptors_send(int socket, const void *data, size_t size, const int *descriptors, unsigned count) {
+    union ancillary ancillary = {0};
+    struct iovec part = {(void *)(uintptr_t)data, size};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &ancillary,
+                             .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+    ancillary.header = (struct cmsghdr){CMSG_LEN(count * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(&ancillary.header), descriptors, count * sizeof(int));
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
 static unsigned row_of(const struct physical *physical) {
     return driver.row[physical->properties.location.id];
 }
@@ -55,15 +67,7 @@ static bool send_message(int socket, const struct physical *physical) {
     };
     memcpy(shared.uuid, driver.state.configuration.device[row_of(physical)].uuid, sizeof shared.uuid);
     const int descriptors[DESCRIPTORS] = {physical->contents, physical->reference};
-    union ancillary ancillary = {0};
-    struct iovec part = {&shared, sizeof shared};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = &ancillary,
-                             .msg_controllen = sizeof ancillary.bytes};
-    ancillary.header = (struct cmsghdr){CMSG_LEN(sizeof descriptors), SOL_SOCKET, SCM_RIGHTS};
-    memcpy(CMSG_DATA(&ancillary.header), descriptors, sizeof descriptors);
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof shared;
+    return descriptors_send(socket, &shared, sizeof shared, descriptors, DESCRIPTORS);
 }
 
 int physical_share(struct physical *const *pieces, unsigned count) {

@@ -38,6 +38,9 @@ struct physical *physical_find(CUmemGenericAllocationHandle handle);
 /* Ends the physical memory if nothing refers to it any more. */
 void physical_end_if_unused(struct physical *physical);
 
+/* Leaves a message with descriptors (at most 2) in a socket; whether that was possible. */
+bool descriptors_send(int socket, const void *data, size_t size, const int *descriptors, unsigned count);
+
 /* A new descriptor that holds all of them, or -1. */
 int physical_share(struct physical *const *pieces, unsigned count);
 

@@ -54,14 +54,16 @@ static CUresult run_allocation(const char *command, const size_t *number, char *
     return result;
 }
 
-/* newpool TYPE ORDINAL LARGEST: a pool of that location. */
+/* newpool TYPE ORDINAL LARGEST HANDLES: a pool of that location, which can be exported as such handles. */
 static CUresult create_pool(const size_t *number, CUmemoryPool *pool) {
     struct {
         struct pool_properties read;
         void *security;
         size_t largest;
         char rest[56];
-    } properties = {.read = {.type = 1, .location = {.type = (int)number[0], .ordinal = (int)number[1]}},
+    } properties = {.read = {.type = 1,
+                             .handle_types = (int)number[3],
+                             .location = {.type = (int)number[0], .ordinal = (int)number[1]}},
                     .largest = number[2]};
     _Static_assert(sizeof properties == 88, "as in cuda.h");
     return cuda.cuMemPoolCreate(pool, &properties.read);
@@ -74,6 +76,16 @@ CUresult run_pool(const char *command, const size_t *number, char *values) {
     if (result == -1) result = run_allocation(command, number, values);
     if (result != -1) return result;
     if (strcmp(command, "destroypool") == 0) return cuda.cuMemPoolDestroy(pool);
+    if (strcmp(command, "exportpointer") == 0) {
+        char data[64];
+        return cuda.cuMemPoolExportPointer(data, number[0]);
+    }
+    if (strcmp(command, "exportpool") == 0) {
+        int descriptor = 0x5a5a;
+        result = cuda.cuMemPoolExportToShareableHandle(&descriptor, pool, 1, 0);
+        sprintf(values, " %d", descriptor);
+        return result;
+    }
     if (strcmp(command, "trim") == 0) return cuda.cuMemPoolTrimTo(pool, value);
     if (strcmp(command, "threshold") == 0) return cuda.cuMemPoolSetAttribute(pool, 4, &value);
     if (strcmp(command, "setpool") == 0)

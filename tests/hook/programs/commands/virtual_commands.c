@@ -4,8 +4,11 @@
  */
 #include "program.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 /* create SIZE TYPE ORDINAL: physical memory at that location. */
 static CUresult create(const size_t *number, uint64_t *handle) {
@@ -35,6 +38,14 @@ static CUresult export_handle(uint64_t handle, uint64_t *shareable) {
     return result;
 }
 
+/* lendfd DESCRIPTOR: a child that has it, too, until it is ended. */
+static pid_t lend(void) {
+    pid_t child = fork();
+    if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+}
+
 CUresult run_virtual(const char *command, const size_t *number, char *values) {
     CUresult result = -1;
     uint64_t written = 0x5a5a;
@@ -48,6 +59,11 @@ CUresult run_virtual(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "export") == 0) result = export_handle(number[0], &written);
     if (strcmp(command, "import") == 0)
         result = cuda.cuMemImportFromShareableHandle(&written, (void *)number[0], 1);
+    if (strcmp(command, "closefd") == 0) return close((int)number[0]);
+    if (strcmp(command, "lendfd") == 0) {
+        written = (uint64_t)lend();
+        result = 0;
+    }
     if (result != -1) sprintf(values, " %#lx", (unsigned long)written);
     return result;
 }

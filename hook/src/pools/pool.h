@@ -21,12 +21,12 @@ CUresult pool_find(CUmemoryPool handle, int *device, size_t *slot);
 uint64_t pool_unused(size_t slot);
 
 /* Around a call that takes memory from the pool. Before it: `bound` was charged for what the pool may grow
- * by. After it: enters the pointer (0: the call failed) and gives back what the pool did not grow by;
- * *missing is what it grew beyond all bounds, which is charged to it now and for the caller to take, or to
- * pool_uncharge.
+ * by. After it: enters `size` bytes at the pointer (0: the call failed) and gives back what the pool did not
+ * grow by; *missing is what it grew beyond all bounds, which is charged to it now and for the caller to take,
+ * or to pool_uncharge.
  */
 void pool_begin(size_t slot, uint64_t bound);
-CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t *missing);
+CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t size, uint64_t *missing);
 void pool_uncharge(size_t slot, uint64_t size);
 
 /* Takes the entry of a pointer that came from a pool out, before it is freed. False: not from a pool. */

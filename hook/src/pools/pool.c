@@ -4,10 +4,14 @@
  * meanwhile. It is taken inside `creating` (context.c) and outside the tables' own locks; never held while
  * paused.
  */
-#include "calls/pool.h"
+#include "pools/pool.h"
 
+#include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "accounting/headroom.h"
+#include "exports/descriptors.h"
+#include "exports/kept.h"
+#include "pools/pieces.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
@@ -16,7 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_RECORDS = 64 };
+enum { FIRST_RECORDS = 64, POSIX_DESCRIPTOR = 1 };
+/* A pool's name for its descriptors (exports/descriptors.h), which is neither an address nor a handle's. */
+static const uint64_t NAME = UINT64_C(1) << 62;
 
 /* One pool that memory was asked from. Slots are never moved to another index while `handle` is set. */
 struct pool {
@@ -26,6 +32,8 @@ struct pool {
     uint64_t charged;    /* bytes, `pending` included */
     uint64_t pending;    /* bounds of calls that have not returned */
     uint64_t live;       /* allocations */
+    struct pieces staying;
+    uint64_t absent; /* bytes charged that the driver counts for nobody */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,25 +78,70 @@ static bool pool_enter(CUmemoryPool handle, int device, size_t *slot) {
     return true;
 }
 
+/* The pool is gone, and its memory but for the pieces that stay, which are charged from now on as long as
+ * anybody has a descriptor of it. `lock` is held. */
+static void pool_leave_pieces(struct pool *pool) {
+    uint64_t staying = pool->staying.size;
+    if (staying == 0) return;
+    pieces_forget(&pool->staying, (uint64_t)(pool - pools));
+    growth_show(pool->device, pool->absent);
+    kept_charge((uint64_t)(uintptr_t)pool->handle | NAME, pool->device, staying);
+    pool->charged -= staying < pool->charged ? staying : pool->charged;
+    pool->absent = 0;
+}
+
+/* What the pool holds of the device: what it has reserved, and pieces that stay beyond it. `lock` is held. */
+static bool pool_read(struct pool *pool, uint64_t *held) {
+    uint64_t used = 0;
+    if (!read_attribute(pool->handle, MEMPOOL_RESERVED, held)) return false;
+    if (pool->staying.size == 0) return true;
+    uint64_t reserved = *held;
+    if (read_attribute(pool->handle, MEMPOOL_USED, &used) && used + pool->staying.idle > reserved)
+        *held = used + pool->staying.idle;
+    growth_show(pool->device, pool->absent);
+    pool->absent = *held - reserved;
+    growth_hide(pool->device, pool->absent);
+    return true;
+}
+
 /* Gives back what the pool does not hold any more; returns what it holds beyond its charge. `lock` is held.
  */
 static uint64_t pool_settle(struct pool *pool) {
-    uint64_t reserved = 0;
+    uint64_t held = 0;
     if (pool->device < 0) return 0;
     if (pool->destroyed) {
         if (pool->live > 0) return 0; /* nobody can tell any more how much it has */
-    } else if (!read_attribute(pool->handle, MEMPOOL_RESERVED, &reserved)) {
+        pool_leave_pieces(pool);
+    } else if (!pool_read(pool, &held)) {
         return 0;
     }
-    if (reserved > pool->charged) return reserved - pool->charged;
-    uint64_t target =
-        reserved + pool->pending; /* nobody knows which of the bounds are in `reserved` already */
+    if (held > pool->charged) return held - pool->charged;
+    uint64_t target = held + pool->pending; /* nobody knows which of the bounds are in `held` already */
     if (target < pool->charged) {
         headroom_give(pool->device, pool->charged - target);
         pool->charged = target;
     }
     if (pool->destroyed) pool->handle = NULL;
     return 0;
+}
+
+/* Who has the descriptor keeps the pieces behind pointers that are exported. */
+CUresult hooked_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, int type,
+                                                 unsigned long long flags) {
+    CUresult result = DRIVER(cuMemPoolExportToShareableHandle, shareable, handle, type, flags);
+    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR)
+        descriptors_watch((uint64_t)(uintptr_t)handle | NAME, *(int *)shareable);
+    return result;
+}
+
+CUresult hooked_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
+    struct allocation entry;
+    pthread_mutex_lock(&lock);
+    CUresult result = DRIVER(cuMemPoolExportPointer, data, address);
+    if (result == CUDA_SUCCESS && allocations_find(&live, address, &entry))
+        pieces_stay(&pools[entry.value].staying, &entry, &live);
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* Pools of any device may have given memory back to the driver. */
@@ -149,11 +202,10 @@ CUresult pool_find(CUmemoryPool handle, int *device, size_t *slot) {
 }
 
 uint64_t pool_unused(size_t slot) {
-    uint64_t reserved, used, unused = 0;
+    uint64_t held, used, unused = 0;
     pthread_mutex_lock(&lock);
-    CUmemoryPool handle = pools[slot].handle;
-    if (read_attribute(handle, MEMPOOL_RESERVED, &reserved) && read_attribute(handle, MEMPOOL_USED, &used))
-        unused = reserved > used ? reserved - used : 0;
+    if (pool_read(&pools[slot], &held) && read_attribute(pools[slot].handle, MEMPOOL_USED, &used))
+        unused = held > used ? held - used : 0;
     pthread_mutex_unlock(&lock);
     return unused;
 }
@@ -165,18 +217,26 @@ void pool_begin(size_t slot, uint64_t bound) {
     pthread_mutex_unlock(&lock);
 }
 
-CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t *missing) {
-    struct allocation replaced = {0}, entry = {.address = address, .value = slot};
+/* An allocation has ended. `lock` is held. */
+static void pool_end_live(const struct allocation *entry) {
+    pools[entry->value].live--;
+    pieces_change(&pools[entry->value].staying, entry, -1);
+}
+
+CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t size, uint64_t *missing) {
+    struct allocation replaced = {0}, entry = {.address = address, .size = size, .value = slot};
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
     struct pool *pool = &pools[slot];
     pool->pending -= bound;
     if (address != 0) {
-        if (allocations_insert(&live, entry, &replaced))
+        if (allocations_insert(&live, entry, &replaced)) {
             pool->live++;
-        else
+            pieces_change(&pool->staying, &entry, +1);
+        } else {
             result = CUDA_ERROR_OUT_OF_MEMORY;
-        if (replaced.address != 0) pools[replaced.value].live--;
+        }
+        if (replaced.address != 0) pool_end_live(&replaced);
     }
     *missing = pool_settle(pool);
     pool->charged += *missing;
@@ -213,6 +273,7 @@ CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
     pthread_mutex_lock(&lock);
     size_t slot = pool_find_slot(handle);
     CUresult result = DRIVER(cuMemPoolDestroy, handle);
+    bool stays = slot < pool_count && pools[slot].staying.size > 0;
     if (result == CUDA_SUCCESS && slot < pool_count) {
         pools[slot].destroyed = true;
         if (pools[slot].device < 0)
@@ -221,6 +282,7 @@ CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
             (void)pool_settle(&pools[slot]);
     }
     pthread_mutex_unlock(&lock);
+    if (stays) registry_reclaim(0, false); /* unless nobody has a descriptor of its pieces */
     return result;
 }
 
@@ -250,13 +312,13 @@ bool pool_remove(CUdeviceptr address, struct allocation *entry) {
 void pool_restore(const struct allocation *entry) {
     struct allocation replaced;
     pthread_mutex_lock(&lock);
-    if (allocations_insert(&live, *entry, &replaced) && replaced.address != 0) pools[replaced.value].live--;
+    if (allocations_insert(&live, *entry, &replaced) && replaced.address != 0) pool_end_live(&replaced);
     pthread_mutex_unlock(&lock);
 }
 
 void pool_freed(const struct allocation *entry) {
     pthread_mutex_lock(&lock);
-    pools[entry->value].live--;
+    pool_end_live(entry);
     (void)pool_settle(&pools[entry->value]);
     pthread_mutex_unlock(&lock);
 }
@@ -287,6 +349,7 @@ static void pool_reset(void) {
     pool_count = pool_room = 0;
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&live);
+    pieces_reset();
 }
 REGISTER_FAMILY(pool, .reset = pool_reset, .reclaim = pool_reclaim, .synchronised = pool_synchronised,
                 .drop = pool_drop, .enumerate = pool_enumerate);

@@ -8,7 +8,7 @@
  */
 #include "accounting/charge.h"
 #include "accounting/device.h"
-#include "calls/pool.h"
+#include "pools/pool.h"
 
 enum { GROWTH = 32 << 20 };
 
@@ -68,7 +68,8 @@ static CUresult stream_attempt(struct stream_request *request, CUresult *answer)
     pool_begin(request->slot, bound);
     *answer = charge_call_when_settled(&request->charge, request->attempt, request);
     bool succeeded = *answer == CUDA_SUCCESS;
-    CUresult entered = pool_end(request->slot, bound, succeeded ? request->address : 0, &missing);
+    CUdeviceptr address = succeeded ? request->address : 0;
+    CUresult entered = pool_end(request->slot, bound, address, request->size, &missing);
     if (missing > 0 && charge_open(&extra, missing) != CUDA_SUCCESS) {
         pool_uncharge(request->slot, missing);
         entered = CUDA_ERROR_OUT_OF_MEMORY;
