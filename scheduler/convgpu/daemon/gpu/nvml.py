@@ -4,9 +4,9 @@ import ctypes
 import logging
 import re
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
+from convgpu.daemon.gpu.asked_in_turns import AskedInTurns
 from convgpu.daemon.gpu.kernel_driver import KernelDriver
 from convgpu.daemon.gpu.namespace_lists import (
     PATIENCE,
@@ -51,6 +52,8 @@ _HMM: Final = (
     "options nvidia_uvm uvm_disable_hmm=1 in /etc/modprobe.d ends that (docs/authorization.md, What no audit ends)"
 )
 
+# Seconds in which the kernel's driver is asked about all processes in one look.
+_ASKING: Final = 0.25
 _NOT_TOLD: Final = (
     "%s: only NVML tells who holds memory (%s): what a program has without a context, or imported and uses after its "
     "owner's end, is nobody's (docs/authorization.md, What no audit ends)"
@@ -165,7 +168,7 @@ class NvmlDevices:
         self._library = str(library or "libnvidia-ml.so.1")
         self._namespaces = NamespaceAsker(self._library)
         self._search = NamespaceAsker(self._library)
-        self._holding: dict[str, AbstractSet[int]] = {}  # pids by device, in the last answer
+        self._holding: dict[str, AskedInTurns] = {}  # by device
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
         self._kernels: dict[str, KernelDriver | OSError] = {}  # by device: a client hangs with the card it asks about
@@ -225,11 +228,15 @@ class NvmlDevices:
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
         with suppress(UnnamedError):
             # Who ended meanwhile, and whose memory somebody keeps, has its pid still for the driver.
-            asked = held.keys() | processes() | self._holding.get(uuid, frozenset())
-            more = self._ask_kernel(uuid, lambda kernel: kernel.held(uuid, asked))
-            self._holding[uuid] = more.keys()
+            asked = held.keys() | processes()
+            more = self._ask_kernel(uuid, lambda kernel: self._in_turns(uuid, kernel).held(asked))
             held |= {pid: max(size, held.get(pid, 0)) for pid, size in more.items()}
         return held
+
+    def _in_turns(self, uuid: str, kernel: KernelDriver) -> AskedInTurns:
+        if uuid not in self._holding:
+            self._holding[uuid] = AskedInTurns(lambda pids: kernel.held(uuid, pids), _ASKING, time.monotonic)
+        return self._holding[uuid]
 
     def used_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
         """See Devices."""

@@ -46,7 +46,7 @@ def test_who_draws_is_listed_too_and_who_does_both_once(devices: NvmlDevices) ->
 def test_who_has_memory_without_a_context_is_listed_too(devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVML lists who has a context only: 4 GiB of a program that had none were nobody's on an H200 (decision 201)."""
     raw, sizes = os.getpid(), {2: 5}
-    kernel = SimpleNamespace(held=lambda _uuid, pids: {pid: sizes.get(pid, 6) for pid in pids & {2, raw}})
+    kernel = SimpleNamespace(held=lambda _uuid, pids: {pid: sizes.get(pid, 6) for pid in {2, raw} & set(pids)})
     monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: kernel)
     devices.list()
     assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
