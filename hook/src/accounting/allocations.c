@@ -100,6 +100,18 @@ bool allocations_remove(struct allocations *table, uint64_t address, struct allo
     return found;
 }
 
+bool allocations_share(struct allocations *table, uint64_t address) {
+    bool found = false;
+    spinlock_lock(&table->lock);
+    if (table->capacity > 0 && address != 0) {
+        struct allocation *entry = &table->slots[allocations_probe(table, address)];
+        found = entry->address != 0;
+        if (found) entry->shared = 1;
+    }
+    spinlock_unlock(&table->lock);
+    return found;
+}
+
 bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found) {
     spinlock_lock(&table->lock);
     bool there = table->capacity > 0 && address != 0;

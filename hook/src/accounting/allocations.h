@@ -33,7 +33,7 @@ struct allocation {
 _Static_assert(sizeof(struct allocation) == 28, "what allocations.h promises");
 
 struct allocations {
-    struct spinlock lock; /* innermost: nothing is called while it is taken, except mmap */
+    struct spinlock lock; /* innermost: nothing is called while it is taken, except mmap and kept_charge() */
     struct allocation *slots;
     size_t capacity; /* 0 before the first entry */
     size_t count;
@@ -46,6 +46,9 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
 
 /* Takes the entry of `address` out. False when it is not there. */
 bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed);
+
+/* Sets `shared` of the entry of `address`. False when it is not there. */
+bool allocations_share(struct allocations *table, uint64_t address);
 
 /* Copies the entry of `address`. False when it is not there. */
 bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found);

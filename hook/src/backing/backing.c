@@ -91,14 +91,14 @@ CUresult backing_allocate(struct charge *charge, CUcontext context, uint64_t byt
 /* Ends a range, whose pieces are on the device or nowhere; the lock is held. Returns bytes for the caller to
  * give back, without the lock. */
 static uint64_t end_range(struct range *range) {
-    uint64_t size, given = range->shared ? 0 : range->size;
+    uint64_t size, given = range->name != 0 ? 0 : range->size;
     for (uint32_t index = 0; range->out > 0 && index < range_pieces(range); index++) {
         uint64_t address = range_piece(range, index, &size);
         if (!range_is_out(range, index)) pieces_end(address, size);
     }
     if (range->out == 0) pieces_end(range->address, range->size);
-    if (range->shared)
-        kept_charge(range->address, range->device, range->size);
+    if (range->name != 0)
+        kept_charge(range->name, range->device, 0, range->size);
     else if (range->fixed)
         account_give_fixed((uint32_t)range->device, range->size);
     pieces_unreserve(range->address, range->size);
@@ -332,18 +332,23 @@ static void backing_reclaim(int device, bool trim) {
     backing_empty_cache(device, 0);
 }
 
-static void backing_share(CUdeviceptr address, size_t size, int descriptor) {
-    uint64_t base = 0;
+static void backing_mark_shared(CUdeviceptr address, size_t size) {
     (void)size;
     if (ranges_is_empty()) return;
     ranges_lock();
     struct range *range = ranges_at(address);
-    if (range && range->fixed) {
-        base = range->address;
-        range->shared = true;
-    }
+    if (range && range->fixed && range->name == 0) range->name = descriptors_new_name();
     ranges_unlock();
-    if (base != 0) descriptors_watch(base, descriptor);
+}
+
+static bool backing_share(CUdeviceptr address, size_t size, int descriptor) {
+    (void)size;
+    if (ranges_is_empty()) return true;
+    ranges_lock();
+    const struct range *range = ranges_at(address);
+    uint64_t name = range ? range->name : 0;
+    ranges_unlock();
+    return name == 0 || descriptors_watch(name, descriptor);
 }
 
 static void backing_enumerate(registry_visit *visit, void *argument) {
@@ -357,4 +362,5 @@ static void backing_enumerate(registry_visit *visit, void *argument) {
     ranges_unlock();
 }
 REGISTER_FAMILY(backing, .reclaim = backing_reclaim, .mark = backing_mark, .unmark = backing_unmark,
-                .drop = backing_drop, .share = backing_share, .enumerate = backing_enumerate);
+                .drop = backing_drop, .mark_shared = backing_mark_shared, .share = backing_share,
+                .enumerate = backing_enumerate);

@@ -38,7 +38,7 @@ struct range {
     uint32_t moving; /* pieces that the porter has been asked for */
     uint32_t out;    /* pieces that are on the host */
     bool fixed;      /* somebody else holds its memory or addresses: it does not leave the device */
-    bool shared;     /* somebody may have a descriptor by which it stays there */
+    uint64_t name;   /* of descriptors that somebody may have, by which it stays there; 0: nobody has one */
     bool dying;      /* its context is being destroyed */
     enum range_quiet quiet;
     uint64_t *marks; /* one bit for each piece: it is out. Memory of the table's own when there are over 64 */

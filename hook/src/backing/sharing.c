@@ -9,11 +9,13 @@
 #include "backing/ranges.h"
 #include "base/fork_reset.h"
 #include "base/log.h"
+#include "exports/descriptors.h"
 #include "gate/gate.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum { DMA_BUF = 1 };
 
@@ -82,9 +84,16 @@ CUresult hooked_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
 CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type,
                                               unsigned long long flags) {
     CUresult result = sharing_fix(address, "cuMemGetHandleForAddressRange");
-    if (result == CUDA_SUCCESS)
-        result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
-    if (result == CUDA_SUCCESS && type == DMA_BUF) registry_share(address, size, *(int *)handle);
+    if (result != CUDA_SUCCESS) return result;
+    descriptors_begin();
+    registry_mark_shared(address, size);
+    result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
+    if (result == CUDA_SUCCESS && type == DMA_BUF && !registry_share(address, size, *(int *)handle)) {
+        close(*(int *)handle);
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    descriptors_end();
+    descriptors_start();
     return result;
 }
 

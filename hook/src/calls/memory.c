@@ -9,7 +9,7 @@
 #include "accounting/device.h"
 #include "accounting/small_pages.h"
 #include "backing/backing.h"
-#include "exports/descriptors.h"
+#include "calls/live_memory.h"
 #include "exports/kept.h"
 #include "pools/pool.h"
 #include "tables/registry.h"
@@ -20,14 +20,6 @@
 
 enum { PITCH_STEP = 512 };
 enum { FORM_PLAIN, FORM_PITCH };
-
-/* In parts, so that a growing table copies a few of its entries at a time, and threads rarely meet. */
-enum { PARTS = 64, PARTS_SHIFT = 58 };
-static struct allocations live[PARTS];
-
-static struct allocations *memory_part(CUdeviceptr address) {
-    return &live[address * 0xD6E8FEB86659FD93u >> PARTS_SHIFT];
-}
 
 /* One allocation; `attempt` calls the driver and writes `address`, and `pitch` and `bytes` where it chooses
  * them. The program's own variables are written only when everything has succeeded. */
@@ -41,20 +33,11 @@ struct alloc_request {
     bool movable; /* may be backed, in a process that takes part (backing/backing.h) */
 };
 
-/* Ends what an entry was charged with: bytes for the caller to give back. */
-static uint64_t memory_leave(const struct allocation *entry) {
-    uint64_t charge = small_pages_leave(entry->device, entry->address, entry->size);
-    if (entry->hidden) growth_show(entry->device, entry->size);
-    if (!entry->shared || charge == 0) return charge;
-    kept_charge(entry->address, (int)entry->device, charge);
-    return 0;
-}
-
 /* Gives back what an entry was charged with. */
 static void memory_end(const struct allocation *entry) {
-    uint64_t charge = memory_leave(entry);
+    uint64_t charge = live_memory_leave(entry);
     if (charge > 0) headroom_give(entry->device, charge);
-    if (entry->shared) registry_reclaim((int)entry->device, false);
+    if (entry->shared) kept_look();
 }
 
 /* Charges, calls the driver, and enters what it gave, on the device that the charge names. A small allocation
@@ -85,7 +68,7 @@ static CUresult memory_allocate_on(struct charge *charge, CUcontext context, str
     uint64_t taken;
     bool entered = small_pages_enter(charge->device, entry.address, entry.size, &taken);
     result = entered ? charge_adjust(charge, taken) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS && !allocations_insert(memory_part(entry.address), entry, &replaced))
+    if (result == CUDA_SUCCESS && !allocations_insert(live_memory_part(entry.address), entry, &replaced))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS && entry.hidden) growth_hide(charge->device, entry.size);
     if (replaced.address != 0) memory_end(&replaced);
@@ -271,14 +254,14 @@ static CUresult memory_free(struct free_request *request) {
     struct allocation entry, replaced = {0};
     CUresult result;
     if (memory_free_backed(request, &result)) return result;
-    if (!allocations_remove(memory_part(request->address), request->address, &entry))
+    if (!allocations_remove(live_memory_part(request->address), request->address, &entry))
         return memory_free_of_pool(request);
     result = request->attempt(request);
     if (result == CUDA_SUCCESS && request->deferred)
         memory_defer(&entry, request->stream);
     else if (result == CUDA_SUCCESS)
         memory_end(&entry);
-    else if (allocations_insert(memory_part(entry.address), entry, &replaced) && replaced.address != 0)
+    else if (allocations_insert(live_memory_part(entry.address), entry, &replaced) && replaced.address != 0)
         memory_end(&replaced);
     if (result == CUDA_SUCCESS && entry.hidden) unified_freed(entry.address);
     return result;
@@ -327,23 +310,25 @@ CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 }
 
 static void memory_mark(CUcontext context) {
-    for (int part = 0; part < PARTS; part++) allocations_mark(&live[part], (uint64_t)(uintptr_t)context);
+    for (int part = 0; part < LIVE_PARTS; part++)
+        allocations_mark(&live_memory[part], (uint64_t)(uintptr_t)context);
 }
 
 static void memory_unmark(CUcontext context) {
-    for (int part = 0; part < PARTS; part++) allocations_unmark(&live[part], (uint64_t)(uintptr_t)context);
+    for (int part = 0; part < LIVE_PARTS; part++)
+        allocations_unmark(&live_memory[part], (uint64_t)(uintptr_t)context);
 }
 
 /* For allocations_drop(): adds what the device gets back. */
 static void memory_add_charge(const struct allocation *entry, void *sizes) {
     if (entry->hidden) unified_forget(entry->address);
-    ((uint64_t *)sizes)[entry->device] += memory_leave(entry);
+    ((uint64_t *)sizes)[entry->device] += live_memory_leave(entry);
 }
 
 /* Streams end with their context, and what was freed in them with it. */
 static void memory_drop(CUcontext context, uint64_t *sizes) {
-    for (int part = 0; part < PARTS; part++)
-        allocations_drop(&live[part], (uint64_t)(uintptr_t)context, memory_add_charge, sizes);
+    for (int part = 0; part < LIVE_PARTS; part++)
+        allocations_drop(&live_memory[part], (uint64_t)(uintptr_t)context, memory_add_charge, sizes);
     deferred_free_end_all(memory_add_charge, sizes);
 }
 
@@ -360,18 +345,6 @@ static void memory_synchronised(CUstream stream, bool all) {
         if (sizes[device] > 0) headroom_give(device, sizes[device]);
 }
 
-/* Who has the descriptor keeps all of the allocation. */
-static void memory_share(CUdeviceptr address, size_t size, int descriptor) {
-    struct allocation entry, replaced;
-    CUdeviceptr base = 0;
-    (void)size;
-    if (DRIVER(cuMemGetAddressRange_v2, &base, NULL, address) != CUDA_SUCCESS) return;
-    if (!allocations_remove(memory_part(base), base, &entry)) return;
-    entry.shared = 1;
-    (void)allocations_insert(memory_part(base), entry, &replaced);
-    descriptors_watch(base, descriptor);
-}
-
 /* For allocations_visit(). */
 static void memory_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
@@ -384,15 +357,16 @@ static void memory_show(const struct allocation *entry, void *argument) {
 
 static void memory_enumerate(registry_visit *visit, void *argument) {
     struct registry_visitor visitor = {visit, argument};
-    for (int part = 0; part < PARTS; part++) allocations_visit(&live[part], memory_show, &visitor);
+    for (int part = 0; part < LIVE_PARTS; part++)
+        allocations_visit(&live_memory[part], memory_show, &visitor);
     deferred_free_visit(memory_show, &visitor);
 }
 
 static void memory_reset(void) {
-    for (int part = 0; part < PARTS; part++) allocations_reset(&live[part]);
+    live_memory_reset();
     deferred_free_reset();
     small_pages_reset();
 }
 REGISTER_FAMILY(memory, .reset = memory_reset, .synchronised = memory_synchronised, .mark = memory_mark,
-                .unmark = memory_unmark, .drop = memory_drop, .share = memory_share,
-                .enumerate = memory_enumerate);
+                .unmark = memory_unmark, .drop = memory_drop, .mark_shared = live_memory_mark_shared,
+                .share = live_memory_share, .enumerate = memory_enumerate);

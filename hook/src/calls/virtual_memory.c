@@ -23,12 +23,13 @@
 #include "tables/registry.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { POSIX_DESCRIPTOR = 1 };
 
 /* What holds memory, as `value` counts it: the program's handles below, mappings and what we keep above. */
 static const uint64_t HANDLE = 1, HANDLES = UINT32_MAX, OTHER = UINT64_C(1) << 32;
-/* A handle's name for its descriptors (exports/descriptors.h), which is no address of kept.c. */
+/* Of a handle's name for its descriptors (exports/descriptors.h). It is not given again while it is kept. */
 static const uint64_t NAME = UINT64_C(1) << 63;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -55,7 +56,7 @@ static void virtual_memory_hold(uint64_t handle, uint64_t holds) {
         (void)allocations_insert(&memory, entry, &replaced);
         return;
     }
-    headroom_give((int)entry.device, entry.size);
+    if (entry.size > 0) headroom_give((int)entry.device, entry.size);
     if (entry.shared) growth_suspect((int)entry.device);
 }
 
@@ -123,7 +124,7 @@ static bool virtual_memory_keep(uint64_t handle) {
     struct allocation entry;
     if (!allocations_find(&memory, handle, &entry) || !entry.shared) return false;
     if ((entry.value & HANDLES) != HANDLE || kept_has(&kept, handle | NAME)) return false;
-    if (!descriptors_are_open(handle | NAME)) return false;
+    if (!descriptors_may_be_open(handle | NAME)) return false;
     if (!kept_enter(&kept, (struct allocation){.address = handle | NAME})) return false;
     virtual_memory_hold(handle, OTHER - HANDLE);
     return true;
@@ -157,13 +158,17 @@ static void virtual_memory_let_go(const struct allocation *entry) {
 static struct kept kept = {
     .entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = virtual_memory_let_go};
 
-static void virtual_memory_reclaim(int device, bool trim) {
-    (void)device;
-    (void)trim;
+static void virtual_memory_unkeep(void) {
     if (kept.count == 0) return;
     pthread_mutex_lock(&lock);
     kept_reclaim(&kept);
     pthread_mutex_unlock(&lock);
+}
+
+static void virtual_memory_reclaim(int device, bool trim) {
+    (void)device;
+    (void)trim;
+    virtual_memory_unkeep();
 }
 
 CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
@@ -175,72 +180,101 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
     return result;
 }
 
-/* `lock` is held. */
-static bool mark_shared(uint64_t handle) {
-    struct allocation entry, replaced;
-    if (!allocations_remove(&memory, handle, &entry)) return false;
-    entry.shared = 1;
-    (void)allocations_insert(&memory, entry, &replaced);
-    return true;
-}
-
 CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
                                              unsigned long long flags) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    CUresult result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
-    bool shared = result == CUDA_SUCCESS && mark_shared(handle);
+    if (!is_released(handle)) result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
+    if (result == CUDA_SUCCESS) (void)allocations_share(&memory, handle);
+    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR &&
+        !descriptors_watch(handle | NAME, *(int *)shareable)) {
+        close(*(int *)shareable);
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
     pthread_mutex_unlock(&lock);
-    if (shared && type == POSIX_DESCRIPTOR) descriptors_watch(handle | NAME, *(int *)shareable);
+    descriptors_start();
     return result;
 }
 
-/* What lies at an address, held once more; no handle of it may be unreleased. 0: none of ours. */
-static uint64_t virtual_memory_hold_at(CUdeviceptr address) {
-    uint64_t handle = 0;
-    pthread_mutex_lock(&lock);
-    if (DRIVER(cuMemRetainAllocationHandle, &handle, (void *)(uintptr_t)address) == CUDA_SUCCESS) {
-        virtual_memory_hold(handle, HANDLE);
-        if (!mark_shared(handle)) {
-            DRIVER(cuMemRelease, handle);
-            handle = 0;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return handle;
-}
-
-/* For allocations_visit(): the next mapping behind `next`, which is not further away than `end`. */
-struct next_mapping {
-    uint64_t begin, end, next, size;
+/* For allocations_visit(): the first mapping of those that the addresses touch. */
+struct first_mapping {
+    uint64_t begin, end;
+    struct allocation found;
 };
 
-static void find_next_mapping(const struct allocation *entry, void *argument) {
-    struct next_mapping *search = argument;
+static void find_first_mapping(const struct allocation *entry, void *argument) {
+    struct first_mapping *search = argument;
     if (entry->address + entry->size <= search->begin || entry->address >= search->end) return;
-    if (search->next != 0 && entry->address >= search->next) return;
-    search->next = entry->address;
-    search->size = entry->size;
+    if (search->found.address == 0 || entry->address < search->found.address) search->found = *entry;
 }
 
-static void virtual_memory_share(CUdeviceptr address, size_t size, int descriptor) {
-    struct next_mapping search = {.begin = address, .end = address + size};
-    for (;; search = (struct next_mapping){.begin = search.next + search.size, .end = search.end}) {
-        allocations_visit(&mappings, find_next_mapping, &search);
-        if (search.next == 0) return;
-        uint64_t handle = virtual_memory_hold_at(search.next);
-        if (handle == 0) continue;
-        descriptors_watch(handle | NAME, descriptor);
-        (void)hooked_cuMemRelease(handle);
+/* Calls `each` for every mapping that the addresses touch, until it returns false. `lock` is held. Mappings
+ * mostly follow each other. */
+static bool visit_mappings(CUdeviceptr address, size_t size, bool each(const struct allocation *, int),
+                           int descriptor) {
+    struct first_mapping search = {.begin = address, .end = address + size};
+    while (search.begin < search.end) {
+        search.found.address = 0;
+        if (!allocations_find(&mappings, search.begin, &search.found))
+            allocations_visit(&mappings, find_first_mapping, &search);
+        if (search.found.address == 0) return true;
+        if (!each(&search.found, descriptor)) return false;
+        search.begin = search.found.address + search.found.size;
     }
+    return true;
 }
 
-/* Memory that another process made is not in the table, and charged to that process. What this process
- * exported to itself comes back under another handle, which holds nothing in our tables; a driver that gives
- * the same one has it held once more. */
+/* What only mappings hold, is kept from now on, until nobody has a descriptor. */
+static bool mark_mapping(const struct allocation *mapping, int unused) {
+    uint64_t handle;
+    (void)unused;
+    void *address = (void *)(uintptr_t)mapping->address;
+    if (!allocations_share(&memory, mapping->value)) return true; /* not ours */
+    if (DRIVER(cuMemRetainAllocationHandle, &handle, address) != CUDA_SUCCESS) return true;
+    virtual_memory_hold(handle, HANDLE);
+    if (virtual_memory_keep(handle)) return true;
+    DRIVER(cuMemRelease, handle);
+    virtual_memory_hold(handle, -HANDLE);
+    return true;
+}
+
+static void virtual_memory_mark_shared(CUdeviceptr address, size_t size) {
+    pthread_mutex_lock(&lock);
+    (void)visit_mappings(address, size, mark_mapping, -1);
+    pthread_mutex_unlock(&lock);
+}
+
+static bool watch_mapping(const struct allocation *mapping, int descriptor) {
+    struct allocation entry;
+    return !allocations_find(&memory, mapping->value, &entry) ||
+           descriptors_watch(mapping->value | NAME, descriptor);
+}
+
+static bool virtual_memory_share(CUdeviceptr address, size_t size, int descriptor) {
+    pthread_mutex_lock(&lock);
+    bool watched = visit_mappings(address, size, watch_mapping, descriptor);
+    pthread_mutex_unlock(&lock);
+    return watched;
+}
+
+/* What is not in the table, holds memory of another process, or of our own under another handle: it is not
+ * charged, but it may be exported again. `lock` is held. */
+static void virtual_memory_imported(uint64_t handle) {
+    struct allocation entry, replaced;
+    if (allocations_find(&memory, handle, &entry)) {
+        virtual_memory_hold(handle, HANDLE);
+        return;
+    }
+    entry = (struct allocation){.address = handle, .value = HANDLE};
+    (void)allocations_insert(&memory, entry, &replaced);
+}
+
+/* Memory that another process made is charged to that process. What this process exported to itself comes
+ * back under another handle; a driver that gives the same one has it held once more. */
 CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemImportFromShareableHandle, handle, shareable, type);
-    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, HANDLE);
+    if (result == CUDA_SUCCESS) virtual_memory_imported(*handle);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -249,8 +283,9 @@ CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable
 CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
                          unsigned long long flags) {
     struct allocation entry = {.address = address, .size = size, .value = handle}, replaced = {0};
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    CUresult result = DRIVER(cuMemMap, address, size, offset, handle, flags);
+    if (!is_released(handle)) result = DRIVER(cuMemMap, address, size, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
         if (allocations_insert(&mappings, entry, &replaced)) {
             virtual_memory_hold(handle, OTHER);
@@ -279,6 +314,7 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
 /* For allocations_visit(). */
 static void virtual_memory_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
+    if (entry->size == 0) return;
     visitor->visit(&(struct live_allocation){"physical memory", (int)entry->device, entry->address,
                                              entry->size, "cuMemCreate", entry->made},
                    visitor->argument);
@@ -295,4 +331,5 @@ static void virtual_memory_reset(void) {
     kept_reset(&kept);
 }
 REGISTER_FAMILY(virtual_memory, .reset = virtual_memory_reset, .reclaim = virtual_memory_reclaim,
+                .unkeep = virtual_memory_unkeep, .mark_shared = virtual_memory_mark_shared,
                 .share = virtual_memory_share, .enumerate = virtual_memory_enumerate);

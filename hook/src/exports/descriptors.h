@@ -6,7 +6,7 @@
  * Who has it open, cannot be asked: it may be here under another number, in another process, in a message on
  * its way, or in a network card's driver. But an epoll instance knows each file that is registered with it
  * until the last descriptor is closed, wherever that is, and does not keep the file open itself (epoll(7),
- * questions and answers). /proc/self/fdinfo lists what is registered (proc_pid_fdinfo(5)).
+ * questions and answers). fdinfo lists what is registered (proc_pid_fdinfo(5)).
  */
 #ifndef CONVGPU_DESCRIPTORS_H
 #define CONVGPU_DESCRIPTORS_H
@@ -14,19 +14,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now on the file of the descriptor has that name; several may have the same. Where that is impossible,
- * nobody will be known to have it open. Starts a thread, so no lock may be held. Keeps errno. */
-void descriptors_watch(uint64_t name, int descriptor);
+/* A name that nothing had before. */
+uint64_t descriptors_new_name(void);
 
-/* Whether anybody has a file of that name open. Takes some 20 us, and 2 us for each open file of others. */
-bool descriptors_are_open(uint64_t name);
+/* Around an export and descriptors_watch(): meanwhile everything may be open. */
+void descriptors_begin(void);
+void descriptors_end(void);
 
-/* Shows the name of each file that anybody has open, to `each`. */
+/* From now on the file of the descriptor has that name; several may have the same, and a file several. False:
+ * there is no room for it, and nobody would know. Keeps errno. */
+bool descriptors_watch(uint64_t name, int descriptor);
+
+/* Whether anybody has a file of that name open, or nobody can tell. Takes some 20 us, and 2 us for each open
+ * file of a sixteenth of all names. */
+bool descriptors_may_be_open(uint64_t name);
+
+/* Shows the name of each file that anybody has open, to `each`. False: maybe not all of them. */
 typedef void descriptors_each(uint64_t name, void *argument);
-void descriptors_visit(descriptors_each *each, void *argument);
+bool descriptors_visit(descriptors_each *each, void *argument);
 
-/* `count` things more (or less) wait until nobody has their files open: while any does, the thread lets all
- * families reclaim (tables/registry.h) every 250 ms. */
+/* `count` things more (or less) wait until nobody has their files open: while any does, a thread calls
+ * registry_unkeep() every 250 ms. descriptors_start() starts it; no lock may be held. */
 void descriptors_wait_for(int count);
+void descriptors_start(void);
 
 #endif

@@ -1,22 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory comes in in a table of its own, so that who comes needs no lock that is held across a look.
+ */
 #include "exports/kept.h"
 
 #include "accounting/context_growth.h"
 #include "accounting/headroom.h"
+#include "accounting/small_pages.h"
 #include "exports/descriptors.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
 
 bool kept_enter(struct kept *kept, struct allocation entry) {
-    struct allocation before = {0}, replaced;
-    if (allocations_remove(&kept->entries, entry.address, &before)) entry.size += before.size;
-    bool entered = allocations_insert(&kept->entries, entry, &replaced);
-    if (entered && before.address == 0) {
-        kept->count++;
-        descriptors_wait_for(1);
-    }
-    return entered;
+    struct allocation replaced;
+    if (!allocations_insert(&kept->entries, entry, &replaced)) return false;
+    kept->count++;
+    descriptors_wait_for(1);
+    return true;
 }
 
 bool kept_has(struct kept *kept, uint64_t name) {
@@ -33,22 +34,26 @@ static void set_apart(uint64_t name, void *argument) {
 }
 
 /* For allocations_visit(). */
-static void take_any(const struct allocation *entry, void *address) {
-    *(uint64_t *)address = entry->address;
+static void take_any(const struct allocation *entry, void *found) {
+    *(struct allocation *)found = *entry;
+}
+
+/* Takes any entry out. False: there is none. */
+static bool pop(struct allocations *table, struct allocation *entry) {
+    entry->address = 0;
+    allocations_visit(table, take_any, entry);
+    return entry->address != 0 && allocations_remove(table, entry->address, entry);
 }
 
 void kept_reclaim(struct kept *kept) {
-    struct allocation entry;
+    struct allocation entry, replaced;
+    bool all = descriptors_visit(set_apart, kept);
     int ended = 0;
-    descriptors_visit(set_apart, kept);
-    for (uint64_t name = 0; allocations_visit(&kept->entries, take_any, &name), name != 0; name = 0) {
-        (void)allocations_remove(&kept->entries, name, &entry);
+    while (all && pop(&kept->entries, &entry)) {
         kept->end(&entry);
         ended++;
     }
-    struct allocations empty = kept->entries;
-    kept->entries = kept->open;
-    kept->open = empty;
+    while (pop(&kept->open, &entry)) (void)allocations_insert(&kept->entries, entry, &replaced);
     kept->count -= (uint32_t)ended;
     descriptors_wait_for(-ended);
 }
@@ -59,31 +64,51 @@ void kept_reset(struct kept *kept) {
     kept->count = 0;
 }
 
-/* Whoever has imported it meanwhile is seen by a measurement. */
-static void give(const struct allocation *entry) {
-    growth_show((int)entry->device, entry->size);
-    headroom_give((int)entry->device, entry->size);
-    growth_suspect((int)entry->device);
+/* Bytes that the driver does not count, and we do: of what shares pages, nobody knows how many. */
+static uint64_t hidden_of(const struct allocation *entry) {
+    return entry->value != 0 && entry->size <= LARGEST_SMALL ? 0 : entry->size;
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf but for those of accounting/ */
-static struct kept freed = {.entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = give};
+/* Whoever has imported it meanwhile is seen by a measurement. */
+static void give(const struct allocation *entry) {
+    int device = (int)entry->device;
+    growth_show(device, hidden_of(entry));
+    uint64_t size = entry->value == 0 ? entry->size : small_pages_leave(device, entry->value, entry->size);
+    if (size > 0) headroom_give(device, size);
+    growth_suspect(device);
+}
 
-void kept_charge(uint64_t name, int device, uint64_t size) {
-    struct allocation entry = {.address = name, .size = size, .device = (uint64_t)device & 63};
-    growth_hide(device, size);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `freed`; outside those of accounting/ */
+static struct kept freed = {.entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = give};
+static struct allocations incoming = ALLOCATIONS_INITIALIZER;
+static _Atomic uint32_t incoming_count;
+
+void kept_charge(uint64_t name, int device, uint64_t address, uint64_t size) {
+    struct allocation replaced,
+        entry = {.address = name, .size = size, .device = (uint64_t)device & 63, .value = address};
+    growth_hide(device, hidden_of(&entry));
+    incoming_count++;
+    descriptors_wait_for(1);
+    (void)allocations_insert(&incoming, entry, &replaced); /* without memory it stays charged */
+}
+
+void kept_look(void) {
+    struct allocation entry;
+    if (freed.count == 0 && incoming_count == 0) return;
     pthread_mutex_lock(&lock);
-    if (!kept_enter(&freed, entry)) give(&entry);
+    while (pop(&incoming, &entry)) {
+        (void)kept_enter(&freed, entry);
+        incoming_count--;
+        descriptors_wait_for(-1);
+    }
+    kept_reclaim(&freed);
     pthread_mutex_unlock(&lock);
 }
 
 static void freed_reclaim(int device, bool trim) {
     (void)device;
     (void)trim;
-    if (freed.count == 0) return;
-    pthread_mutex_lock(&lock);
-    kept_reclaim(&freed);
-    pthread_mutex_unlock(&lock);
+    kept_look();
 }
 
 /* For allocations_visit(). */
@@ -91,7 +116,7 @@ static void freed_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
     visitor->visit(&(struct live_allocation){.kind = "memory that others keep",
                                              .device = (int)entry->device,
-                                             .address = entry->address,
+                                             .address = entry->value,
                                              .size = entry->size,
                                              .call = "cuMemGetHandleForAddressRange",
                                              .made = entry->made},
@@ -99,11 +124,18 @@ static void freed_show(const struct allocation *entry, void *argument) {
 }
 
 static void freed_enumerate(registry_visit *visit, void *argument) {
-    allocations_visit(&freed.entries, freed_show, &(struct registry_visitor){visit, argument});
+    struct registry_visitor visitor = {visit, argument};
+    allocations_visit(&incoming, freed_show, &visitor);
+    pthread_mutex_lock(&lock);
+    allocations_visit(&freed.entries, freed_show, &visitor);
+    pthread_mutex_unlock(&lock);
 }
 
 static void freed_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     kept_reset(&freed);
+    allocations_reset(&incoming);
+    incoming_count = 0;
 }
-REGISTER_FAMILY(freed, .reset = freed_reset, .reclaim = freed_reclaim, .enumerate = freed_enumerate);
+REGISTER_FAMILY(freed, .reset = freed_reset, .reclaim = freed_reclaim, .unkeep = kept_look,
+                .enumerate = freed_enumerate);

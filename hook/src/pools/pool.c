@@ -19,10 +19,9 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { FIRST_RECORDS = 64, POSIX_DESCRIPTOR = 1 };
-/* A pool's name for its descriptors (exports/descriptors.h), which is neither an address nor a handle's. */
-static const uint64_t NAME = UINT64_C(1) << 62;
 
 /* One pool that memory was asked from. Slots are never moved to another index while `handle` is set. */
 struct pool {
@@ -32,6 +31,7 @@ struct pool {
     uint64_t charged;    /* bytes, `pending` included */
     uint64_t pending;    /* bounds of calls that have not returned */
     uint64_t live;       /* allocations */
+    uint64_t name;       /* of its descriptors (exports/descriptors.h) */
     struct pieces staying;
     uint64_t absent; /* bytes charged that the driver counts for nobody */
 };
@@ -73,7 +73,7 @@ static bool pool_enter(CUmemoryPool handle, int device, size_t *slot) {
         if (!pool_make_room()) return false;
         pool_count++;
     }
-    pools[*slot] = (struct pool){.handle = handle, .device = device};
+    pools[*slot] = (struct pool){.handle = handle, .device = device, .name = descriptors_new_name()};
     any = true;
     return true;
 }
@@ -81,25 +81,28 @@ static bool pool_enter(CUmemoryPool handle, int device, size_t *slot) {
 /* The pool is gone, and its memory but for the pieces that stay, which are charged from now on as long as
  * anybody has a descriptor of it. `lock` is held. */
 static void pool_leave_pieces(struct pool *pool) {
-    uint64_t staying = pool->staying.size;
-    if (staying == 0) return;
+    uint64_t staying = pool->staying.size < pool->charged ? pool->staying.size : pool->charged;
+    if (pool->staying.size == 0) return;
     pieces_forget(&pool->staying, (uint64_t)(pool - pools));
     growth_show(pool->device, pool->absent);
-    kept_charge((uint64_t)(uintptr_t)pool->handle | NAME, pool->device, staying);
-    pool->charged -= staying < pool->charged ? staying : pool->charged;
+    kept_charge(pool->name, pool->device, 0, staying);
+    pool->charged -= staying;
     pool->absent = 0;
 }
 
-/* What the pool holds of the device: what it has reserved, and pieces that stay beyond it. `lock` is held. */
+/* What the pool holds of the device: what it has reserved, and pieces that stay beyond it. While it keeps
+ * freed memory, idle ones may be in what it has reserved: they are charged twice then, until it is trimmed,
+ * and the driver's count may have them. `lock` is held. */
 static bool pool_read(struct pool *pool, uint64_t *held) {
-    uint64_t used = 0;
-    if (!read_attribute(pool->handle, MEMPOOL_RESERVED, held)) return false;
+    uint64_t reserved, used = 0, idle = pool->staying.idle;
+    if (!read_attribute(pool->handle, MEMPOOL_RESERVED, &reserved)) return false;
+    *held = reserved + idle;
     if (pool->staying.size == 0) return true;
-    uint64_t reserved = *held;
-    if (read_attribute(pool->handle, MEMPOOL_USED, &used) && used + pool->staying.idle > reserved)
-        *held = used + pool->staying.idle;
+    (void)read_attribute(pool->handle, MEMPOOL_USED, &used);
+    uint64_t absent = used + idle > reserved ? used + idle - reserved : 0;
+    if (absent > idle) absent = idle;
     growth_show(pool->device, pool->absent);
-    pool->absent = *held - reserved;
+    pool->absent = absent;
     growth_hide(pool->device, pool->absent);
     return true;
 }
@@ -128,18 +131,39 @@ static uint64_t pool_settle(struct pool *pool) {
 /* Who has the descriptor keeps the pieces behind pointers that are exported. */
 CUresult hooked_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, int type,
                                                  unsigned long long flags) {
+    pthread_mutex_lock(&lock);
+    size_t slot = pool_find_slot(handle);
     CUresult result = DRIVER(cuMemPoolExportToShareableHandle, shareable, handle, type, flags);
-    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR)
-        descriptors_watch((uint64_t)(uintptr_t)handle | NAME, *(int *)shareable);
+    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR && slot < pool_count &&
+        !descriptors_watch(pools[slot].name, *(int *)shareable)) {
+        close(*(int *)shareable);
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    pthread_mutex_unlock(&lock);
+    descriptors_start();
     return result;
 }
 
+/* For allocations_visit(): the allocation that an address lies in. */
+struct containing {
+    CUdeviceptr address;
+    struct allocation found;
+};
+
+static void pool_find_containing(const struct allocation *entry, void *argument) {
+    struct containing *search = argument;
+    uint64_t offset = search->address - entry->address;
+    if (offset < entry->size) search->found = *entry;
+}
+
+/* Memory that is being freed is not exported. */
 CUresult hooked_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
-    struct allocation entry;
+    struct containing search = {.address = address};
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    CUresult result = DRIVER(cuMemPoolExportPointer, data, address);
-    if (result == CUDA_SUCCESS && allocations_find(&live, address, &entry))
-        pieces_stay(&pools[entry.value].staying, &entry, &live);
+    allocations_visit(&live, pool_find_containing, &search);
+    if (search.found.address != 0) result = DRIVER(cuMemPoolExportPointer, data, address);
+    if (result == CUDA_SUCCESS) pieces_stay(&pools[search.found.value].staying, &search.found, &live);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -282,7 +306,7 @@ CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
             (void)pool_settle(&pools[slot]);
     }
     pthread_mutex_unlock(&lock);
-    if (stays) registry_reclaim(0, false); /* unless nobody has a descriptor of its pieces */
+    if (stays) kept_look(); /* nobody may have a descriptor of its pieces */
     return result;
 }
 
@@ -306,7 +330,10 @@ CUresult hooked_cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *
 }
 
 bool pool_remove(CUdeviceptr address, struct allocation *entry) {
-    return allocations_remove(&live, address, entry);
+    pthread_mutex_lock(&lock); /* not amid an export */
+    bool removed = allocations_remove(&live, address, entry);
+    pthread_mutex_unlock(&lock);
+    return removed;
 }
 
 void pool_restore(const struct allocation *entry) {

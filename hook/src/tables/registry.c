@@ -32,8 +32,20 @@ void registry_drop(CUcontext context, uint64_t *sizes) {
     FOR_EACH(family, drop, context, sizes);
 }
 
-void registry_share(CUdeviceptr address, size_t size, int descriptor) {
-    FOR_EACH(family, share, address, size, descriptor);
+void registry_unkeep(void) {
+    FOR_EACH(family, unkeep);
+}
+
+void registry_mark_shared(CUdeviceptr address, size_t size) {
+    FOR_EACH(family, mark_shared, address, size);
+}
+
+bool registry_share(CUdeviceptr address, size_t size, int descriptor) {
+    bool all = true;
+    for (const struct call_family *const *family = __start_convgpu_families; family < __stop_convgpu_families;
+         family++)
+        if ((*family)->share) all = (*family)->share(address, size, descriptor) && all;
+    return all;
 }
 
 void registry_enumerate(registry_visit *visit, void *argument) {

@@ -48,8 +48,13 @@ struct call_family {
     void (*unmark)(CUcontext context);
     void (*drop)(CUcontext context, uint64_t *sizes);
 
-    /* Whoever has the descriptor holds what lies at the addresses. */
-    void (*share)(CUdeviceptr address, size_t size, int descriptor);
+    /* Gives back what nobody has a descriptor of any more. Called with no lock held. */
+    void (*unkeep)(void);
+
+    /* Somebody may have a descriptor soon by which what lies at the addresses is kept; then has it. False: it
+     * cannot be watched. */
+    void (*mark_shared)(CUdeviceptr address, size_t size);
+    bool (*share)(CUdeviceptr address, size_t size, int descriptor);
 
     /* Shows every live allocation to `visit`. */
     void (*enumerate)(registry_visit *visit, void *argument);
@@ -67,7 +72,9 @@ void registry_synchronised(CUstream stream, bool all);
 void registry_mark(CUcontext context);
 void registry_unmark(CUcontext context);
 void registry_drop(CUcontext context, uint64_t *sizes);
-void registry_share(CUdeviceptr address, size_t size, int descriptor);
+void registry_unkeep(void);
+void registry_mark_shared(CUdeviceptr address, size_t size);
+bool registry_share(CUdeviceptr address, size_t size, int descriptor);
 void registry_enumerate(registry_visit *visit, void *argument);
 
 #endif

@@ -37,6 +37,7 @@ def create(session: Session) -> int:
     return call(session, f"create {SIZE} {DEVICE} 0").number
 
 
+@pytest.mark.forks
 def test_released_memory_stays_charged_while_anybody_has_a_descriptor(session: Session) -> None:
     """Else a program exports, releases and keeps descriptors of as much memory as there is."""
     handle = create(session)

@@ -126,6 +126,10 @@ static void remove_chunk(struct chunk *chunk) {
     if (chunk->parked) {
         close(chunk->reference);
         export_closed(&driver.state, chunk->row);
+    } else if (chunk->exported) {
+        close(chunk->reference);
+        export_leave(&driver.state, chunk->row);
+        arena->reserved -= chunk->size;
     } else {
         unreserve(arena, chunk->size);
     }
@@ -145,7 +149,7 @@ void arena_trim(struct arena *arena, uint64_t keep) {
         next = chunk->next;
         bool spare = chunk->used == 0 && chunk->late == 0 && !chunk->parked;
         if (!spare || arena->reserved - chunk->size < keep) continue;
-        if (chunk->exported)
+        if (chunk->exported && arena->parks)
             park(chunk);
         else
             remove_chunk(chunk);

@@ -28,11 +28,11 @@ struct chunk {
     uint64_t used;
     uint64_t late;      /* the order of the last free in a stream that nobody synchronised with; 0: none */
     const void *stream; /* of that free */
-    bool exported;      /* never goes back to the device: while nothing is in use, it is parked (exports.h) */
-    bool parked;
-    int reference;    /* of the process, */
-    uint32_t row;     /* and the row of simulated/exports.h */
-    struct gap *gaps; /* in ascending order */
+    bool exported;      /* others may keep it (exports.h) */
+    bool parked;        /* nothing is in use, and the device has it still */
+    int reference;      /* of the process, */
+    uint32_t row;       /* and the row of simulated/exports.h */
+    struct gap *gaps;   /* in ascending order */
     struct chunk *previous, *next;
 };
 
@@ -43,6 +43,7 @@ struct arena {
     uint64_t reserved; /* bytes of all chunks */
     uint64_t used;     /* bytes handed out, each piece rounded to 512 */
     uint64_t most_reserved, most_used;
+    bool parks;           /* exported chunks stay for its next pieces (pools) */
     struct chunk *chunks; /* newest first */
 };
 

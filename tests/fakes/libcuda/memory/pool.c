@@ -18,7 +18,7 @@ static struct pool *default_pool[SIMULATED_DEVICES_MAX], *current_pool[SIMULATED
 static struct pool *make_pool(CUdevice device) {
     struct pool *pool = handle_new(HANDLE_POOL, sizeof *pool);
     if (pool == NULL) return NULL;
-    pool->arena = (struct arena){.device = device, .step = POOL_STEP};
+    pool->arena = (struct arena){.device = device, .step = POOL_STEP, .parks = true};
     for (int i = 0; i < 3; i++) pool->reuse[i] = 1;
     pool->next = pools;
     pools = pool;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A range of memory as a descriptor of a dma-buf, for devices of others. Whoever has the descriptor holds the
- * memory of each piece, or the allocation that it lies in: each lies as a message in a socket (share.c),
- * which the kernel keeps and drops with the descriptor. What lies beside others in 2 MiB is not held.
+ * memory of each piece, or the allocation that it lies in, or the 2 MiB that a small one shares with others:
+ * each lies as a message in a socket (share.c), which the kernel keeps and drops with the descriptor.
  */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "libcuda/memory/arena.h"
 #include "libcuda/virtual/virtual.h"
 #include "simulated/exports.h"
 
@@ -33,18 +34,21 @@ static unsigned find_pieces(uint64_t address, uint64_t size, struct physical *pi
     return count;
 }
 
-/* A socket in which a reference to the allocation waits, or -1. */
-static int share_block(struct block *block) {
+/* A reference to the allocation, or to what it lies in, or -1. */
+static int refer_to(struct block *block) {
     const struct context *context = block->owner;
-    int ends[2];
-    if (!block->exported && block->chunk == NULL) {
-        block->row =
-            export_enter(&driver.state, driver.row[context->device], block->counted, &block->reference);
-        block->exported = block->row != NOT_EXPORTED;
-        if (!block->exported) return -1;
-    }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-    bool sent = !block->exported || descriptors_send(ends[1], "", 1, &block->reference, 1);
+    unsigned device = driver.row[context->device];
+    if (block->chunk != NULL) return arena_export(block->chunk) ? block->chunk->reference : -1;
+    if (!block->exported) block->row = export_enter(&driver.state, device, block->counted, &block->reference);
+    block->exported = block->row != NOT_EXPORTED;
+    return block->exported ? block->reference : -1;
+}
+
+/* A socket in which the reference waits, or -1. */
+static int share_block(struct block *block) {
+    int ends[2], reference = refer_to(block);
+    if (reference < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+    bool sent = descriptors_send(ends[1], "", 1, &reference, 1);
     close(ends[1]);
     if (sent) return ends[0];
     close(ends[0]);

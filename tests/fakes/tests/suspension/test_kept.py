@@ -33,6 +33,16 @@ def test_a_dma_buf_keeps_all_of_its_allocation(process) -> None:
     assert use(process) == 0
 
 
+def test_a_dma_buf_of_a_small_allocation_keeps_the_page_that_it_shares(process) -> None:
+    small = [process.allocate(64 << 10) for _ in range(4)]
+    descriptor = process("cuMemGetHandleForAddressRange", small[0], 64 << 10, 1, 0)[1]
+    for address in small:
+        assert process("cuMemFree_v2", address) == SUCCESS
+    assert use(process) == 2 * MIB
+    assert process("close", descriptor) == SUCCESS
+    until(lambda: use(process), lambda used: used == 0)
+
+
 def fill(process, pool: int) -> int:
     address = process("cuMemAllocFromPoolAsync", 64 * MIB, pool, 0)[1]
     assert process("cuMemPoolExportPointer", address)[0] == 0
