@@ -190,18 +190,19 @@ def tolerate(leased: Sequence[int]) -> int:
 def claim(kept: Sequence[Kept], found: Mapping[Owner, int], unlisted: int) -> list[Kept]:
     """Return the memory of the dead, with what was found to be of dead ones of containers that nobody saw.
 
-    What is listed of unknown ones is the same, as far as it is as much. What was found may have been freed since: it is
-    no more than what is nobody's now.
+    What is listed of dead ones of the container is part of what was found. What is listed of unknown ones is the same,
+    as far as it is as much. What was found may have been freed since: it is no more than what is nobody's now.
 
     Args:
         kept: memory of the dead as it is listed.
-        found: bytes by container.
+        found: bytes by container, of all its dead.
         unlisted: bytes in use that are listed for nobody, and not the driver's.
     """
     nobodys = sum(one.size for one in kept if not one.owner.is_known)
     claims, room = list[Kept](), nobodys + unlisted
     for owner, size in found.items():
-        if share := min(size, room):
+        listed = sum(one.size for one in kept if one.owner.is_known and one.owner.volume == owner.volume)
+        if share := min(max(size - listed, 0), room):
             claims.append(Kept(0, share, owner, is_left=False))
             room -= share
     rows, left = list[Kept](), nobodys + unlisted - room

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from convgpu.core.audit.attribution import (
+    UNCOUNTED,
     Attribution,
     Kept,
     MemorySample,
@@ -109,8 +110,7 @@ class Attributor:
         if self._unseen is not None:
             devices = self._nobodys.keys() | self._unlisted.keys()
             nobodys = {each: self._nobodys.get(each, 0) + self._unlisted.get(each, 0) for each in devices}
-            unowned = set().union(*(self._listed.unowned(device) for device in devices))
-            self._unseen.follow(nobodys, self.index(), unowned)
+            self._unseen.follow(nobodys, self.index())
         told = list(samples)
         if self._namespaces is not None:
             index = self.index()
@@ -182,8 +182,9 @@ class Attributor:
         if self._unseen is None or device not in self._own:
             return listing
         found = {owner: size for owner, size in self._unseen.found(device).items() if facts.runs(owner.volume or "")}
-        listed = sum(listing.held.values()) + sum(one.size for one in listing.kept)
-        unlisted = max(sample.used - listed - self._own[device], 0)
+        known = [*listing.held.values(), *(one.size for one in listing.kept)]
+        own = self._own[device] + UNCOUNTED * len(known) + self._managed(device, listing.held)
+        unlisted = max(sample.used - sum(known) - own, 0)
         return replace(listing, kept=claim(listing.kept, found, unlisted)) if found else listing
 
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:

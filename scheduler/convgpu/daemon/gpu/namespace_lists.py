@@ -16,6 +16,10 @@ PATIENCE_OF_SEARCH: Final = 8.0
 # Descriptors in one message; unix(7) allows 253.
 MOST_NAMESPACES: Final = 64
 _HEADER: Final = 4
+# The trouble of a namespace whose first process has ended, and with it all others.
+ENDED: Final = "it has ended"
+# Of who asks there: real, effective and saved user ID; no user has them.
+NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 
 # Bytes by device and pid.
 Lists = Mapping[str, Mapping[int, int]]
@@ -28,12 +32,14 @@ class NamespaceQuestion(msgspec.Struct, frozen=True):
         namespace: descriptor.
         inner: the pids that they have there; nobody: who asks only stays there, if it is there. Those come last.
         outer: the pids that they have for who asks, and maybe others, too.
-        search: all pids below are asked about, too.
+        first: the first of the pids that are asked about, too, if there are any.
+        search: the one behind the last of those.
     """
 
     namespace: int
     inner: Sequence[int]
     outer: Sequence[int]
+    first: int = 1
     search: int = 0
 
 

@@ -34,9 +34,8 @@ from typing import Final, NoReturn
 import msgspec
 import pynvml
 
-from convgpu.daemon.gpu.kernel_driver import KernelDriver
-from convgpu.daemon.gpu.namespace_lists import Lists, NamespaceAnswer, NamespaceQuestion, receive, send
-from convgpu.daemon.gpu.process_lists import listed_on, or_none
+from convgpu.daemon.gpu.namespace_driver import NamespaceDriver
+from convgpu.daemon.gpu.namespace_lists import ENDED, NO_IDS, Lists, NamespaceAnswer, NamespaceQuestion, receive, send
 
 # Seconds for one answer, and for one with a search: some 20 ns for each pid and each client of the driver.
 _PATIENCE: Final = 0.25
@@ -50,8 +49,6 @@ _FIGURES: Final = 4
 _PAUSE: Final = 0.002
 # Times in a row that who asks may have been ended: the kernel may have done it, for want of memory.
 _EXCUSED: Final = 1
-# Real, effective and saved; no user has them.
-_NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 _NEW_PID: Final = 0x20000000  # CLONE_NEWPID
 _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
 _OPEN_TREE: Final = 428  # open_tree(2), since Linux 5.2; the number on all processors that have CUDA
@@ -63,66 +60,12 @@ _random: Final = SystemRandom()
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class _Driver:
-    """Tells what processes hold, by the pids that they have for who asks; the kernel's driver does, or NVML.
-
-    Args:
-        library: NVML.
-        nowhere: a descriptor of an empty folder.
-    """
-
-    def __init__(self, library: str, nowhere: int) -> None:
-        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
-        pynvml.nvmlInit()
-        self._nowhere = nowhere
-        self._kernel: KernelDriver | None = None
-        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
-        try:
-            kernel = KernelDriver(minor for minor in minors if minor is not None)
-            for uuid in kernel.devices:
-                kernel.held(uuid, [os.getpid()])
-            self._kernel = kernel
-        except OSError:
-            pass  # NVML answers the same, and takes longer
-
-    def held(self, pids: Sequence[int]) -> dict[str, dict[int, int]]:
-        """Return the bytes by device and pid."""
-        if self._kernel is not None:
-            return {uuid: self._kernel.held(uuid, pids) for uuid in self._kernel.devices}
-        lists = {pynvml.nvmlDeviceGetUUID(handle): listed_on(handle) for handle in _devices()}
-        chosen = {uuid: rows for uuid, rows in lists.items() if rows is not None}
-        return {uuid: {pid: rows[pid] for pid in pids if pid in rows} for uuid, rows in chosen.items()}
-
-    def search(self, most: int) -> set[int]:
-        """Return the pids below `most` that hold memory of any device."""
-        if self._kernel is not None:
-            pids = range(1, most)
-            return {pid for uuid in self._kernel.devices for pid in self._kernel.search(uuid, pids)}
-        return {pid for handle in _devices() for pid in listed_on(handle) or ()}
-
-    def begin_anew(self) -> None:
-        """Go on in another process, which NVML does not without being told."""
-        if self._kernel is None:
-            pynvml.nvmlInit()
-
-    def forget_files(self) -> None:
-        """Give up all files but those that are open, where no more have to be opened."""
-        if self._kernel is not None:
-            os.fchdir(self._nowhere)
-            os.chroot(".")
-            _libc.setfsuid(_NO_IDS[0])
-
-
-def _devices() -> list[object]:
-    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-
-
 def main() -> None:
     """Answer what is asked by the socket, in the order of the questions and as far as there is time, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nowhere = _make_nowhere()
     _become_nobody()
-    residents = _Residents(_Driver(sys.argv[1], nowhere))
+    residents = _Residents(NamespaceDriver(sys.argv[1], nowhere))
     with socket.socket(fileno=0) as channel, suppress(ConnectionError):
         while True:
             data, descriptors = receive(channel)
@@ -137,7 +80,7 @@ class _Residents:
         driver: tells.
     """
 
-    def __init__(self, driver: _Driver) -> None:
+    def __init__(self, driver: NamespaceDriver) -> None:
         self._driver = driver
         self._there: dict[int, _Resident] = {}  # by the inode of the namespace
         self._ends: dict[int, int] = {}  # questions in a row before which one was ended there, likewise
@@ -193,21 +136,23 @@ class _Resident:
         unneeded: descriptors that it has not.
     """
 
-    def __init__(self, driver: _Driver, namespace: int, unneeded: Iterable[int]) -> None:
+    def __init__(self, driver: NamespaceDriver, namespace: int, unneeded: Iterable[int]) -> None:
         self._driver = driver
+        # The kernel gives the number of a namespace that has ended to another one, which would have this one's past.
+        self._namespace = os.dup(namespace)
         self._told = os.memfd_create("told")
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._parent = os.fork()
             if self._parent == 0:
-                for one in (*unneeded, self._channel.fileno()):
+                for one in (*unneeded, self._channel.fileno(), self._namespace):
                     os.close(one)
                 _go(driver, namespace, theirs, self._told)
 
     @property
-    def descriptors(self) -> tuple[int, int]:
+    def descriptors(self) -> tuple[int, int, int]:
         """Those that another process of ours has not to have: each ends when the channel is closed."""
-        return self._told, self._channel.fileno()
+        return self._told, self._channel.fileno(), self._namespace
 
     def ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
         """Return what is told there, and what is told here meanwhile."""
@@ -220,7 +165,7 @@ class _Resident:
         driver, until = self._driver, time.monotonic() + (_SEARCHING if question.search else _PATIENCE)
         least = driver.held(question.outer)
         with suppress(OSError):  # it has ended: so says what follows
-            self._channel.send(msgspec.json.encode((question.inner, question.search)))
+            self._channel.send(msgspec.json.encode((question.inner, question.first, question.search)))
         while not select.select([self._channel], [], [], _random.uniform(0, _PAUSE))[0]:
             least = _combine(min, least, driver.held(question.outer))
             if time.monotonic() > until:
@@ -245,12 +190,13 @@ class _Resident:
         self._parent = 0 if status is not None else self._parent
         if code == _DISTURBED:
             return NamespaceAnswer(is_disturbed=True)
-        return NamespaceAnswer(trouble="it has ended" if code == _OVER else f"status {code}")
+        return NamespaceAnswer(trouble=ENDED if code == _OVER else f"status {code}")
 
     def leave(self) -> None:
         """Have it end; if it hangs in the driver, nobody waits for it."""
         self._channel.close()
         os.close(self._told)
+        os.close(self._namespace)
         if self._parent and _wait_for(self._parent, _PATIENCE) is None:
             os.kill(self._parent, signal.SIGKILL)
             _wait_for(self._parent, _PATIENCE)
@@ -277,9 +223,9 @@ def _become_nobody() -> None:
     CAP_NET_ADMIN is kept without being in force: nobody without it may make us wait (sched_setscheduler(2)).
     """
     os.setgroups([])
-    os.setresgid(*_NO_IDS)
+    os.setresgid(*NO_IDS)
     _check(_libc.prctl(_SET_KEEP_CAPABILITIES, 1, 0, 0, 0))
-    os.setresuid(*_NO_IDS)
+    os.setresuid(*NO_IDS)
     few = _SYS_CHROOT | _SYS_ADMIN
     _set_capabilities(few | _SETUID | _NET_ADMIN, few | _SETUID)
     _libc.setfsuid(0)
@@ -287,7 +233,7 @@ def _become_nobody() -> None:
     _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) -> NoReturn:
+def _go(driver: NamespaceDriver, namespace: int, channel: socket.socket, result: int) -> NoReturn:
     """Have a child of ours tell what it is told within a namespace; end with what became of it."""
     status = _FAULT
     try:
@@ -305,11 +251,21 @@ def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) ->
             _tell(driver, channel, result)
         channel.close()
         status = _wait(child)
+        if status == _DISTURBED:
+            _check_that_one_can_come()  # its first process may have ended, which ends all others
     except OSError as error:
         # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
         status = _OVER if error.errno == errno.ENOMEM else status
     finally:
         os._exit(status)
+
+
+def _check_that_one_can_come() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.kill(child, signal.SIGKILL)  # it may have been stopped
+    os.waitpid(child, 0)
 
 
 def _wait(child: int) -> int:
@@ -331,16 +287,17 @@ def _wait_for(child: int, seconds: float) -> int | None:
     return ended[1]
 
 
-def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
+def _tell(driver: NamespaceDriver, channel: socket.socket, result: int) -> NoReturn:
     """Write what is told here whenever that is asked, and end with who asks."""
     status = _FAULT
     try:
         _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         driver.begin_anew()
-        question, pids, search = b"", list[int](), 0
+        question, pids, search = b"", list[int](), range(0)
         while asked := channel.recv(_MOST_BYTES):
             if asked != question:
-                question, (pids, search) = asked, msgspec.json.decode(asked, type=tuple[list[int], int])
+                question, (pids, first, last) = asked, msgspec.json.decode(asked, type=tuple[list[int], int, int])
+                search = range(first, last)
             # At once: from now on it can be seen that we are awake.
             told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids, search)))
             os.pwrite(result, told, 0)
@@ -350,7 +307,7 @@ def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
         os._exit(status)
 
 
-def _most(driver: _Driver, pids: Sequence[int], search: int) -> Lists | None:
+def _most(driver: NamespaceDriver, pids: Sequence[int], search: range) -> Lists | None:
     try:
         pids = [*pids, *driver.search(search)] if search else pids
         most = driver.held(pids)

@@ -270,6 +270,12 @@ def namespace_pids(pid: int) -> list[int]:
     return next(([int(number) for number in line.split()[1:]] for line in lines if line[:6] == "NSpid:"), [])
 
 
+def user_ids(pid: int) -> tuple[int, ...]:
+    """Return the real, the effective and the saved user ID of a process; none if it has ended."""
+    lines = _read(pid, "status").split("\n")
+    return next((tuple(int(number) for number in line.split()[1:4]) for line in lines if line[:4] == "Uid:"), ())
+
+
 def command(pid: int) -> str:
     """Return the name that a process gave itself, in quotes, for people: it proves nothing. Empty: it has ended."""
     try:

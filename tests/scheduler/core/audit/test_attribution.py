@@ -81,7 +81,14 @@ UNKNOWN = Kept(7, 3 * GIB, Owner(is_known=False), is_left=True)
     [
         (0, {B: GIB}, {B: GIB}, 2 * GIB),  # of what is listed for unknown ones
         (0, {B: 3 * GIB}, {B: 3 * GIB}, 0),
-        (2 * GIB, {A: 4 * GIB, B: 4 * GIB}, {A: 4 * GIB, B: GIB}, 0),  # and of what nobody is listed with
+        (
+            2 * GIB,
+            {B: 4 * GIB, Owner("c"): 4 * GIB},
+            {B: 4 * GIB, Owner("c"): GIB},
+            0,
+        ),  # and what nobody is listed with
+        (2 * GIB, {A: KEPT.size + GIB}, {A: GIB}, 2 * GIB),  # A's dead one is known, and charged already
+        (2 * GIB, {A: KEPT.size}, {}, 3 * GIB),
         (0, {}, {}, 3 * GIB),
     ],
 )

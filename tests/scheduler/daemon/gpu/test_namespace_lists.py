@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
-from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceAsker, NamespaceQuestion
+from convgpu.daemon.gpu.namespace_lists import ENDED, NamespaceAnswer, NamespaceAsker, NamespaceQuestion
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
 
@@ -178,12 +178,25 @@ def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Da
         question = NamespaceQuestion(descriptor, [1], [first])
         assert [asker.ask([question], patience=60) for _ in range(3)] == [
             [NamespaceAnswer(has_come=True)],
-            [NamespaceAnswer(trouble="it has ended")],
+            [NamespaceAnswer(trouble=ENDED)],
             [NamespaceAnswer(has_come=True)],
         ]
         with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
             NamespaceAsker("/nowhere/libnvidia-ml.so.1").ask([question], patience=60)
         os.close(descriptor)
+
+
+def test_the_end_of_one_namespace_after_the_other_is_no_disturbance(simulated: Daemon, asker: NamespaceAsker) -> None:
+    """Nor has one that begins the past of one that ended, whose number it would get."""
+    for _ in range(3):
+        with namespace(simulated) as (process, first):
+            assert ask(asker, first)[0].most is not None
+            descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            os.kill(first, signal.SIGKILL)
+            process.wait()
+            question = NamespaceQuestion(descriptor, [1], [first])
+            assert asker.ask([question], patience=60) == [NamespaceAnswer(trouble=ENDED)]
+            os.close(descriptor)
 
 
 def test_who_asks_stays_until_nobody_is_asked_about_there(simulated: Daemon, asker: NamespaceAsker) -> None:

@@ -95,7 +95,11 @@ class NamespaceQuestions:
                 self._wanted[sample.device] = {*sample.starts.items(), *remembered.get(sample.device, ()), *asked}
                 kept = {key: known for key, known in self._known.items() if key[0] != sample.device or key[1] in rows}
                 self._known = kept
-        await self._remember()
+        try:
+            await self._remember()
+        except RuntimeError as error:  # no thread can be begun
+            log.warning("%s", error)
+            return list(samples)
         due: dict[Process, tuple[bool, int]] = {}
         for sample in samples:
             for pid, starts in doubts.get(sample.device, {}).items():
@@ -227,11 +231,6 @@ class NamespaceQuestions:
         used = {place.inode for place in self._places.values() if place is not None}
         for inode in self._namespaces.keys() - used:
             os.close(self._namespaces.pop(inode))
-
-    def known_at(self, inode: int, unowned: AbstractSet[Process]) -> set[int]:
-        """Return the pids, in a PID namespace, of processes whose memory is listed, or was, but of the unowned."""
-        places = (place for process, place in self._places.items() if process not in unowned)
-        return {place.pid for place in places if place is not None and place.inode == inode}
 
     def close(self) -> None:
         """Let go of all namespaces."""

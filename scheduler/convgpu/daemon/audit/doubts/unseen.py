@@ -2,64 +2,38 @@
 
 A process can begin, take memory and end between two looks, or have nothing until it has ended: whoever has its
 descriptor makes memory of it. Without a context NVML does not list it, either. The driver tells what is held with each
-pid of a namespace, so all pids are asked about that there may be; and whoever is not alive and not known is of the
-container whose namespace it is (decision 204).
+pid of a namespace, so all pids are asked about that there may be; and whoever is not alive is of the container whose
+namespace it is (decision 204).
 """
 
 import asyncio
 import logging
-import os
-import re
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from convgpu.core.audit.attribution import Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
-from convgpu.daemon.audit.doubts.answers import Process
-from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, NamespaceAnswer, NamespaceQuestion
+from convgpu.daemon.audit.doubts.pid_slices import Looked, Plan, look
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import containers_of, namespace_pids, open_pid_namespace, processes
 
 log = logging.getLogger(__name__)
 
 # Bytes that are nobody's; less is not searched for.
 _WORTH: Final = 64 << 20
-# Seconds between two searches at least, and for which it goes on when nothing is nobody's any more.
+# Seconds between two searches at least, and at most: it doubles with each pass over all pids that found nothing.
 _PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+# Seconds for which it goes on when nothing is nobody's any more.
 _LINGER: Final = 60.0
 # Seconds after a search that failed.
 _FAILED: Final = 10.0
-# Pids are given to so many more processes while we ask.
-_MORE: Final = 4096
-_FORKS: Final = re.compile(r"^processes (\d+)$", re.MULTILINE)
-
-
-class KnownPlaces(Protocol):
-    """Knows where processes are that are listed."""
-
-    def known_at(self, inode: int, unowned: AbstractSet[Process]) -> AbstractSet[int]:
-        """Return the pids that they have in a PID namespace, also of the dead, but of those who are nobody's."""
-        ...
-
-
-@dataclass(slots=True)
-class _Namespace:
-    """The outermost PID namespace of a container.
-
-    Attributes:
-        owner: the container.
-        descriptor: of the namespace.
-        living: the pids of its processes there.
-    """
-
-    owner: Owner
-    descriptor: int
-    living: set[int] = field(default_factory=set)
+# Seconds for which holds what was told of a namespace.
+_STALE: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -68,15 +42,21 @@ class _Known:
 
     Attributes:
         owner: the container.
-        turn: the number of the last search there.
-        pids: that held memory then.
-        sizes: bytes by device of the dead ones that held memory before that, too.
+        plan: what is to be asked about next.
+        sizes: bytes by device and pid, of the dead.
+        all_of: bytes by device, where whoever asked was ended or stopped each time: all that was nobody's.
+        at: seconds on the loop's clock when that was told.
     """
 
     owner: Owner
-    turn: int = 0
-    pids: set[int] = field(default_factory=set)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
+    all_of: Mapping[str, int] = field(default_factory=dict)
+    at: float = -math.inf
+
+    def held(self, device: str) -> int:
+        """Return the bytes of a device that its dead ones hold."""
+        return sum(self.sizes.get(device, {}).values()) + self.all_of.get(device, 0)
 
 
 class UnseenMemory:
@@ -84,133 +64,120 @@ class UnseenMemory:
 
     Args:
         devices: answer; if they cannot, they are not asked again.
-        places: of those that need not be searched for.
     """
 
-    def __init__(self, devices: Devices, places: KnownPlaces) -> None:
+    def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._places = places
         self._own = Path("/proc/self/ns/pid").stat().st_ino
         self._index: ProcessIndex | None = None
         self._nobodys: Mapping[str, int] = {}
-        self._unowned: AbstractSet[Process] = frozenset()
+        self._sought: Mapping[str, int] = {}  # what was nobody's when the pause was shortest
         self._until = 0.0
+        self._pause = _PAUSE
+        self._more = asyncio.Event()  # it is worth it not to wait
         self._task: asyncio.Task[None] | None = None
         self._known: dict[int, _Known] = {}  # by inode
-        self._searches = 0
+        self._has_complained = False
         self._can_tell = True
 
-    def follow(
-        self, nobodys: Mapping[str, int], index: ProcessIndex, unowned: AbstractSet[Process] = frozenset()
-    ) -> None:
+    def follow(self, nobodys: Mapping[str, int], index: ProcessIndex) -> None:
         """Search, if it is worth it.
 
         Args:
             nobodys: bytes by device.
             index: tells the containers' processes.
-            unowned: those of whom nobody knows whose they are, though they were seen.
         """
         now = asyncio.get_running_loop().time()
-        self._index, self._nobodys, self._unowned = index, dict(nobodys), unowned
-        sizes = [size for one in self._known.values() for size in one.sizes.values()]
-        if any(sizes) or any(size > _WORTH for size in nobodys.values()):
+        self._index, self._nobodys = index, dict(nobodys)
+        devices = nobodys.keys() | self._sought.keys()
+        if any(abs(nobodys.get(each, 0) - self._sought.get(each, 0)) > _WORTH for each in devices):
+            self._sought, self._pause = dict(nobodys), _PAUSE
+            self._more.set()
+        if any(size > _WORTH for size in nobodys.values()) or any(self.found(each) for each in devices):
             self._until = now + _LINGER
         if self._can_tell and now < self._until and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def found(self, device: str) -> Mapping[Owner, int]:
-        """Return what each container holds of a device by dead processes that nobody saw, in bytes."""
-        return {one.owner: one.sizes[device] for one in self._known.values() if one.sizes.get(device)}
+        """Return what the dead of each container hold of a device, in bytes; nobody may have seen them alive."""
+        since = asyncio.get_running_loop().time() - _STALE
+        rows = ((one.owner, one.held(device)) for one in self._known.values() if one.at > since)
+        return {owner: size for owner, size in rows if size}
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
         while (begun := clock()) < self._until and self._can_tell:
-            pause = _PAUSE
-            try:
-                await self._search()
-            except UnnamedError as error:
-                log.info("%s: memory of a dead process that nobody saw alive stays nobody's", error)
-                self._can_tell = False
-            except (DeviceError, OSError, RuntimeError) as error:  # no descriptors are left, or no thread can be begun
-                log.warning("memory of dead processes that nobody saw is searched for in %g s: %s", _FAILED, error)
-                self._known, pause = {}, _FAILED
-            except Exception:  # a fault here must not go unseen
-                log.exception("memory of dead processes that nobody saw is searched for in %g s", _FAILED)
-                self._known, pause = {}, _FAILED
-            # At most half of the time.
-            await asyncio.sleep(max(pause, clock() - begun) if self._can_tell else 0)
+            pause = await self._try()
+            self._more.clear()
+            with suppress(TimeoutError):  # at most half of the time
+                await asyncio.sleep(clock() - begun)
+                await asyncio.wait_for(self._more.wait(), max(pause - (clock() - begun), 0))
         self._known = {}
+        await self._leave()
+
+    async def _try(self) -> float:
+        """Search, and return the seconds until the next search."""
+        try:
+            is_over = await self._search()
+        except UnnamedError as error:
+            log.info("%s: memory of a dead process that nobody saw alive stays nobody's", error)
+            self._can_tell = False
+            return 0.0
+        except (DeviceError, OSError, RuntimeError) as error:  # no descriptors are left, or no thread can be begun
+            log.warning("memory of dead processes that nobody saw is searched for in %g s: %s", _FAILED, error)
+        except Exception:  # a fault here must not go unseen
+            log.exception("memory of dead processes that nobody saw is searched for in %g s", _FAILED)
+        else:
+            has_found = any(one.held(device) for one in self._known.values() for device in self._nobodys)
+            if is_over:
+                self._pause = _PAUSE if has_found else min(2 * self._pause, _LONGEST_PAUSE)
+            return self._pause if is_over else _PAUSE
+        self._known = {}
+        return _FAILED
+
+    async def _search(self) -> bool:
+        """Search for some time; say whether a pass over all pids of all namespaces is over."""
+        index = self._index
+        if index is None:
+            return True
+        plans = {inode: (one.owner, one.plan) for inode, one in self._known.items()}
+        looked = await in_daemon_thread(lambda: look(self._devices, index, self._own, plans))
+        same = {inode: one for inode, one in self._known.items() if looked.owners.get(inode) == one.owner}
+        self._known = {inode: same.get(inode) or _Known(owner) for inode, owner in looked.owners.items()}
+        await self._judge(looked)
+        return not any(one.plan.left for one in self._known.values())
+
+    async def _judge(self, looked: Looked) -> None:
+        """Take what was told."""
+        for inode, known in self._known.items():
+            known.plan = looked.plans[inode]
+        for inode, told in looked.told:
+            known = self._known[inode]
+            if told.is_disturbed:  # each time: who asked was ended or stopped there
+                known.all_of = {device: self._nobodys[device] for device in self._nobodys}
+            elif told.sizes is None:
+                await self._complain(told.trouble)
+                known.sizes, known.all_of = {}, {}
+            else:
+                for device in told.sizes.keys() | known.sizes.keys():
+                    before = known.sizes.get(device, {})
+                    kept = {pid: size for pid, size in before.items() if pid not in told.asked}
+                    known.sizes[device] = kept | dict(told.sizes.get(device, {}))
+                known.all_of = {}
+            known.at = asyncio.get_running_loop().time()
+
+    async def _complain(self, trouble: str) -> None:
+        """Say once why nothing is told, and have who asks begin anew: it may have lost a card."""
+        if not self._has_complained:
+            self._has_complained = True
+            log.warning("memory of dead processes that nobody saw is not told: %s", trouble)
+        await self._leave()
+
+    async def _leave(self) -> None:
         with suppress(DeviceError, OSError, RuntimeError):
             await in_daemon_thread(lambda: self._devices.search_inside([]))
 
-    async def _search(self) -> None:
-        """Search once. What is found twice, and was not alive in between, is kept after its process's end."""
-        index = self._index
-        if index is None:
-            return
-        there = await in_daemon_thread(lambda: _find(index, self._own))
-        try:
-            before = {inode: one for inode, one in self._known.items() if inode in there}
-            self._known = {inode: _Known(one.owner) for inode, one in there.items()} | before
-            # Those first that were not asked for longest: there may be no time for all.
-            chosen = sorted(there, key=lambda inode: (self._known[inode].turn, inode))[:MOST_NAMESPACES]
-            most = _most_pids()
-            questions = [NamespaceQuestion(there[inode].descriptor, [], [], most) for inode in chosen]
-            told = await in_daemon_thread(lambda: self._devices.search_inside(questions)) if questions else ()
-        finally:
-            for one in there.values():
-                os.close(one.descriptor)
-        self._searches += 1
-        for inode, answer in zip(chosen, told, strict=False):
-            if not answer.has_come:
-                self._known[inode] = self._judge(inode, there[inode], answer)
-
-    def _judge(self, inode: int, one: _Namespace, answer: NamespaceAnswer) -> _Known:
-        """Return what is known of a namespace by an answer."""
-        known = _Known(one.owner, self._searches)
-        if answer.is_disturbed:  # each time: who asked was ended or stopped there
-            devices = self._nobodys.keys() | {device for each in self._known.values() for device in each.sizes}
-            known.sizes = {each: self._nobodys.get(each, 0) + sum(self.found(each).values()) for each in devices}
-        elif answer.most is not None:
-            dead = self._known[inode].pids - one.living - self._places.known_at(inode, self._unowned)
-            known.sizes = {device: sum(rows.get(pid, 0) for pid in dead) for device, rows in answer.most.items()}
-            known.pids = {pid for rows in answer.most.values() for pid in rows}
-        return known
-
     def close(self) -> None:
-        """Search no more."""
+        """Search no more. Who searches closes what it opened."""
         if self._task is not None:
             self._task.cancel()
-
-
-def _find(index: ProcessIndex, own: int) -> dict[int, _Namespace]:
-    """Return the namespaces of containers by their inodes; those are left out that two share, or we are in."""
-    numbers: dict[Owner, dict[int, Sequence[int]]] = {}
-    for pid in processes():
-        container = index.outermost(containers_of(pid))
-        volume = index.by_id.get(container or "")
-        # A runtime's own, on its way into a container, is in our namespace still.
-        if volume is not None and len(pids := namespace_pids(pid)) > 1:
-            numbers.setdefault(Owner(volume, container), {})[pid] = pids
-    found, shared = dict[int, _Namespace](), {own}
-    for owner, rows in numbers.items():
-        depth = min(len(pids) for pids in rows.values())
-        first = next(pid for pid, pids in rows.items() if len(pids) == depth)
-        if (descriptor := open_pid_namespace(first)) is None:
-            continue
-        inode = os.fstat(descriptor).st_ino
-        if inode in found or inode in shared:
-            shared.add(inode)
-            os.close(descriptor)
-            continue
-        found[inode] = _Namespace(owner, descriptor, {pids[depth - 1] for pids in rows.values()})
-    for inode in shared & found.keys():
-        os.close(found.pop(inode).descriptor)
-    return found
-
-
-def _most_pids() -> int:
-    """Return a number above all pids: as many processes as began since the machine did, at most (proc_stat(5))."""
-    begun = _FORKS.search(Path("/proc/stat").read_text())
-    most = int(Path("/proc/sys/kernel/pid_max").read_text())
-    return min(most, int(begun[1]) + _MORE) if begun else most

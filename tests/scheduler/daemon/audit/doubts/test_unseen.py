@@ -1,21 +1,19 @@
 """Memory of a dead process that nobody saw with any is its container's; on the simulated driver."""
 
 import asyncio
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from contained_program import TAKE, first_process, program, said
+from contained_program import TAKE, program, said
 from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
 from convgpu.core.audit.attribution import UNCOUNTED, Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.doubts import unseen
+from convgpu.daemon.audit.doubts.pid_slices import DeadTold, Looked, Pids, Plan
 from convgpu.daemon.audit.doubts.unseen import UnseenMemory
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, UnnamedError
@@ -108,101 +106,106 @@ def test_what_is_made_of_a_dead_process_that_had_nothing_is_its_containers(
         wait_until(lambda: usage(daemon, "b") == 0, "it is free")
 
 
-class Searched:
-    """Answers searches one after the other, with the last answer again and again; keeps the questions."""
+class Devices:
+    """Keeps the questions by which who asks is told to leave."""
 
-    def __init__(self, *answers: Mapping[int, int] | Exception, most: int = 99) -> None:
-        self.answers = list(answers)
-        self.most = most  # questions for which there is time
-        self.questions: list[Sequence[NamespaceQuestion]] = []
+    def __init__(self) -> None:
+        self.left = 0
 
     def search_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
-        self.questions.append(questions)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return [NamespaceAnswer({"gpu": answer}) for _ in questions[: self.most]]
+        assert not questions
+        self.left += 1
+        return []
 
 
-class Places:
-    def known_at(self, inode: int, unowned: AbstractSet[tuple[int, int]]) -> set[int]:
-        assert inode
-        return {6} if (60, 1) not in unowned else set()
-
-
+A, B = Owner("a", "id"), Owner("b", "other")
 INDEX = ProcessIndex({}, {"id": "a", "other": "b"}, {})
+ALL = Pids(frozenset(), range(1, 100))
 
 
-async def search(
-    monkeypatch: pytest.MonkeyPatch,
-    devices: Searched,
-    places: Mapping[int, str],
-    rounds: int,
-    unowned: AbstractSet[tuple[int, int]] = frozenset(),
-) -> Any:
-    """Return what is found after some searches, while processes are in containers as said."""
-    monkeypatch.setattr(unseen, "processes", lambda: list(places))
-    monkeypatch.setattr(unseen, "containers_of", lambda pid: [places[pid]])
-    searching = cast("Any", UnseenMemory(cast("Any", devices), Places()))
-    searching._index, searching._unowned = INDEX, unowned
-    for _ in range(rounds):
-        await searching._search()
-    return searching.found("gpu")
+def told(sizes: Mapping[int, int], asked: Pids = ALL) -> DeadTold:
+    return DeadTold(asked, {"gpu": sizes})
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+class Searching:
+    """Searches, of which each sees what is said; the others fail, or see the last again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *seen: Sequence[tuple[int, DeadTold]] | Exception) -> None:
+        self.devices, self.seen, self.left = Devices(), list(seen), False
+        self.count, self.owners = 0, {7: A, 8: B}
+        monkeypatch.setattr(unseen, "look", self._look)
+        self.unseen = cast("Any", UnseenMemory(cast("Any", self.devices)))
+        self.unseen._index, self.unseen._nobodys = INDEX, {"gpu": 9}
+
+    def _look(self, *_: object) -> Looked:
+        self.count += 1
+        seen = self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
+        if isinstance(seen, Exception):
+            raise seen
+        plans = {inode: Plan([1] if self.left else []) for inode in self.owners}
+        return Looked(self.owners, plans, seen)
+
+    def found(self, searches: int = 0) -> Mapping[Owner, int]:
+        """Return what is found after some searches."""
+
+        async def run() -> Any:
+            for _ in range(searches or len(self.seen)):
+                await self.unseen._search()
+            return self.unseen.found("gpu")
+
+        return cast("Mapping[Owner, int]", asyncio.run(run()))
 
 
-@needs_root
-@pytest.mark.parametrize(
-    ("answers", "found"),
-    [
-        # Twice, with what it has the last time; 1 lives, 6 is known.
-        ([{1: 5, 5: 7, 6: 9}, {1: 5, 5: 8, 6: 9}], {Owner("a", "id"): 8}),
-        ([{}, {5: 8}, {7: 8}], {}),  # each once: it may live by then
-    ],
-)
-def test_who_is_found_twice_and_not_alive_is_its_containers(
-    monkeypatch: pytest.MonkeyPatch, answers: Sequence[Mapping[int, int]], found: Mapping[Owner, int]
+def test_what_is_told_of_some_pids_leaves_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    low, high = Pids(frozenset(), range(1, 50)), Pids(frozenset({60}), range(70, 80))
+    seen = [[(7, told({5: 2, 60: 3}))], [(7, told({5: 4}, low))], [(7, told({}, high))]]
+    assert [Searching(monkeypatch, *seen[:count]).found() for count in (1, 2, 3)] == [{A: 5}, {A: 7}, {A: 4}]
+
+
+def test_whose_namespace_has_become_anothers_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = Searching(monkeypatch, [(7, told({5: 2}))], [])
+    assert searching.found(1) == {A: 2}
+    searching.owners = {7: B}
+    assert searching.found(1) == {}
+
+
+def test_what_was_told_long_ago_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unseen, "_STALE", 0.0)
+    assert Searching(monkeypatch, [(7, told({5: 2}))]).found() == {}
+
+
+def test_who_ends_or_stops_whoever_asks_has_all_that_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    disturbed = DeadTold(ALL, None, is_disturbed=True)
+    assert Searching(monkeypatch, [(7, disturbed), (8, told({5: 2}))]).found() == {A: 9, B: 2}
+
+
+def test_why_nothing_is_told_is_said_once_and_who_asks_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    devices = Searched(*answers)
-    with first_process() as pid:
-        assert asyncio.run(search(monkeypatch, devices, {pid: "id"}, len(answers))) == found
-    assert all(not one.inner and one.search > pid for each in devices.questions for one in each)
+    searching = Searching(monkeypatch, [(7, told({5: 2}))], [(7, DeadTold(ALL, trouble="the driver refuses"))])
+    assert (searching.found(1), searching.found(2)) == ({A: 2}, {})
+    assert (searching.devices.left, len(caplog.records)) == (2, 1)
+    assert "the driver refuses" in caplog.text
 
 
-@needs_root
-def test_who_was_seen_and_is_nobodys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended before its container was looked at."""
-    with first_process() as pid:
-        found = asyncio.run(search(monkeypatch, Searched({6: 9}), {pid: "id"}, 2, {(60, 1)}))
-    assert found == {Owner("a", "id"): 9}
+def test_passes_that_find_nothing_become_rare_until_more_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = Searching(monkeypatch, [])
 
+    async def pauses(count: int) -> list[float]:
+        return [await searching.unseen._try() for _ in range(count)]
 
-@needs_root
-def test_a_namespace_that_two_containers_share_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(first_process())
-        command = ["nsenter", "--target", str(first), "--pid", "sleep", "60"]
-        joined = stack.enter_context(subprocess.Popen(command))
-        stack.callback(joined.kill)
-        children = Path(f"/proc/{joined.pid}/task/{joined.pid}/children")
-        wait_until(children.read_text, "it has begun")
-        places = {first: "id", int(children.read_text()): "other"}
-        monkeypatch.setattr(unseen, "processes", lambda: list(places))
-        monkeypatch.setattr(unseen, "containers_of", lambda pid: [places[pid]])
-        assert unseen._find(INDEX, 1) == {}
+    assert asyncio.run(pauses(8)) == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    searching.left = True  # a pass that goes on is no reason
+    assert asyncio.run(pauses(2)) == [0.5, 0.5]
 
+    async def follow() -> list[float]:
+        searching.left = False
+        for size in (GIB, GIB + 1):
+            searching.unseen.follow({"gpu": size}, INDEX)
+        searching.unseen.close()
+        return await pauses(2)
 
-@needs_root
-def test_who_was_not_asked_for_longest_is_first_where_there_is_no_time_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What was found in one is still known while another is searched."""
-    devices = Searched({5: 7}, most=1)
-    with first_process() as one, first_process() as other:
-        found = asyncio.run(search(monkeypatch, devices, {one: "id", other: "other"}, 4))
-    assert found == {Owner("a", "id"): 7, Owner("b", "other"): 7}
+    assert asyncio.run(follow()) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -212,18 +215,16 @@ def test_who_cannot_be_asked_finds_nothing(monkeypatch: pytest.MonkeyPatch, faul
     """Who does not tell, is asked once; another fault may pass."""
 
     async def run() -> None:
-        devices = Searched(fault)
-        searching = cast("Any", UnseenMemory(cast("Any", devices), Places()))
-        monkeypatch.setattr(unseen, "_find", lambda _index, _own: {7: unseen._Namespace(Owner("a", "id"), os.dup(0))})
+        searching = Searching(monkeypatch, fault)
         monkeypatch.setattr(unseen, "_FAILED", 0.0)
-        searching.follow({"gpu": GIB}, INDEX)
-        while len(devices.questions) < count:
+        searching.unseen.follow({"gpu": GIB}, INDEX)
+        while searching.count < count:
             await asyncio.sleep(0)
-        searching._until = 0.0
-        await searching._task
-        assert searching.found("gpu") == {}
+        searching.unseen._until = 0.0
+        await searching.unseen._task
+        assert searching.unseen.found("gpu") == {}
         if count == 1:
-            searching.follow({"gpu": GIB}, INDEX)
-            assert searching._task.done()
+            searching.unseen.follow({"gpu": GIB}, INDEX)
+            assert searching.unseen._task.done()
 
     asyncio.run(run())
