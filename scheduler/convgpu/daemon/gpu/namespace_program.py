@@ -25,7 +25,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
@@ -34,11 +34,10 @@ from typing import Final, NoReturn
 import msgspec
 import pynvml
 
-from convgpu.daemon.gpu.kernel_driver import KernelDriver
-from convgpu.daemon.gpu.namespace_lists import Lists, NamespaceAnswer, NamespaceQuestion, receive, send
-from convgpu.daemon.gpu.process_lists import listed_on, or_none
+from convgpu.daemon.gpu.namespace_driver import NamespaceDriver, combine
+from convgpu.daemon.gpu.namespace_lists import NO_IDS, OVER, Lists, NamespaceAnswer, NamespaceQuestion, receive, send
 
-# Seconds for one answer, and for one with a search: some 20 ns for each pid and each client of the driver.
+# Seconds for one answer, and for one with a search (see `namespace_driver`).
 _PATIENCE: Final = 0.25
 _SEARCHING: Final = 4.0
 # Seconds after which no more are asked.
@@ -50,8 +49,6 @@ _FIGURES: Final = 4
 _PAUSE: Final = 0.002
 # Times in a row that who asks may have been ended: the kernel may have done it, for want of memory.
 _EXCUSED: Final = 1
-# Real, effective and saved; no user has them.
-_NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 _NEW_PID: Final = 0x20000000  # CLONE_NEWPID
 _SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES, _SET_NO_NEW_PRIVILEGES = 1, 4, 8, 38  # prctl(2)
 _OPEN_TREE: Final = 428  # open_tree(2), since Linux 5.2; the number on all processors that have CUDA
@@ -63,66 +60,12 @@ _random: Final = SystemRandom()
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class _Driver:
-    """Tells what processes hold, by the pids that they have for who asks; the kernel's driver does, or NVML.
-
-    Args:
-        library: NVML.
-        nowhere: a descriptor of an empty folder.
-    """
-
-    def __init__(self, library: str, nowhere: int) -> None:
-        ctypes.CDLL(library, ctypes.RTLD_GLOBAL)  # pynvml finds it by its soname
-        pynvml.nvmlInit()
-        self._nowhere = nowhere
-        self._kernel: KernelDriver | None = None
-        minors = (or_none(pynvml.nvmlDeviceGetMinorNumber, handle) for handle in _devices())
-        try:
-            kernel = KernelDriver(minor for minor in minors if minor is not None)
-            for uuid in kernel.devices:
-                kernel.held(uuid, [os.getpid()])
-            self._kernel = kernel
-        except OSError:
-            pass  # NVML answers the same, and takes longer
-
-    def held(self, pids: Sequence[int]) -> dict[str, dict[int, int]]:
-        """Return the bytes by device and pid."""
-        if self._kernel is not None:
-            return {uuid: self._kernel.held(uuid, pids) for uuid in self._kernel.devices}
-        lists = {pynvml.nvmlDeviceGetUUID(handle): listed_on(handle) for handle in _devices()}
-        chosen = {uuid: rows for uuid, rows in lists.items() if rows is not None}
-        return {uuid: {pid: rows[pid] for pid in pids if pid in rows} for uuid, rows in chosen.items()}
-
-    def search(self, most: int) -> set[int]:
-        """Return the pids below `most` that hold memory of any device."""
-        if self._kernel is not None:
-            pids = range(1, most)
-            return {pid for uuid in self._kernel.devices for pid in self._kernel.search(uuid, pids)}
-        return {pid for handle in _devices() for pid in listed_on(handle) or ()}
-
-    def begin_anew(self) -> None:
-        """Go on in another process, which NVML does not without being told."""
-        if self._kernel is None:
-            pynvml.nvmlInit()
-
-    def forget_files(self) -> None:
-        """Give up all files but those that are open, where no more have to be opened."""
-        if self._kernel is not None:
-            os.fchdir(self._nowhere)
-            os.chroot(".")
-            _libc.setfsuid(_NO_IDS[0])
-
-
-def _devices() -> list[object]:
-    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-
-
 def main() -> None:
     """Answer what is asked by the socket, in the order of the questions and as far as there is time, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nowhere = _make_nowhere()
     _become_nobody()
-    residents = _Residents(_Driver(sys.argv[1], nowhere))
+    residents = _Residents(NamespaceDriver(sys.argv[1], nowhere))
     with socket.socket(fileno=0) as channel, suppress(ConnectionError):
         while True:
             data, descriptors = receive(channel)
@@ -137,7 +80,7 @@ class _Residents:
         driver: tells.
     """
 
-    def __init__(self, driver: _Driver) -> None:
+    def __init__(self, driver: NamespaceDriver) -> None:
         self._driver = driver
         self._there: dict[int, _Resident] = {}  # by the inode of the namespace
         self._ends: dict[int, int] = {}  # questions in a row before which one was ended there, likewise
@@ -168,7 +111,7 @@ class _Residents:
 
     def _come(self, inode: int, namespaces: Mapping[int, int]) -> None:
         others = (number for one in self._there.values() for number in one.descriptors)
-        unneeded = {0, 1, 2, *namespaces.values(), *others} - {namespaces[inode]}
+        unneeded = {0, 1, 2, *namespaces.values(), *others}
         self._there[inode] = _Resident(self._driver, namespaces[inode], unneeded)
 
     def _ask(self, question: NamespaceQuestion, inode: int, namespaces: Mapping[int, int]) -> NamespaceAnswer:
@@ -177,6 +120,8 @@ class _Residents:
             self._ends.pop(inode, None)
             return answer
         self._there.pop(inode).leave()
+        if answer.trouble == OVER:
+            self._ends.pop(inode, None)
         if not answer.is_disturbed:
             return answer
         self._ends[inode] = self._ends.get(inode, 0) + 1
@@ -187,14 +132,17 @@ class _Residents:
 class _Resident:
     """A process of ours within a namespace, and its parent outside, which knows what becomes of it.
 
+    It keeps the namespace's inode, too: else the kernel would give it to another one, which would be taken for this.
+
     Args:
         driver: tells.
-        namespace: descriptor.
+        namespace: descriptor; it gets one of its own.
         unneeded: descriptors that it has not.
     """
 
-    def __init__(self, driver: _Driver, namespace: int, unneeded: Iterable[int]) -> None:
+    def __init__(self, driver: NamespaceDriver, namespace: int, unneeded: Iterable[int]) -> None:
         self._driver = driver
+        self._namespace = os.dup(namespace)
         self._told = os.memfd_create("told")
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -202,12 +150,12 @@ class _Resident:
             if self._parent == 0:
                 for one in (*unneeded, self._channel.fileno()):
                     os.close(one)
-                _go(driver, namespace, theirs, self._told)
+                _go(driver, self._namespace, theirs, self._told)
 
     @property
-    def descriptors(self) -> tuple[int, int]:
+    def descriptors(self) -> tuple[int, int, int]:
         """Those that another process of ours has not to have: each ends when the channel is closed."""
-        return self._told, self._channel.fileno()
+        return self._namespace, self._told, self._channel.fileno()
 
     def ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
         """Return what is told there, and what is told here meanwhile."""
@@ -220,12 +168,12 @@ class _Resident:
         driver, until = self._driver, time.monotonic() + (_SEARCHING if question.search else _PATIENCE)
         least = driver.held(question.outer)
         with suppress(OSError):  # it has ended: so says what follows
-            self._channel.send(msgspec.json.encode((question.inner, question.search)))
+            self._channel.send(msgspec.json.encode((question.inner, question.search, question.first)))
         while not select.select([self._channel], [], [], _random.uniform(0, _PAUSE))[0]:
-            least = _combine(min, least, driver.held(question.outer))
+            least = combine(min, least, driver.held(question.outer))
             if time.monotonic() > until:
                 return NamespaceAnswer(trouble="no answer in time")
-        least = _combine(min, least, driver.held(question.outer))
+        least = combine(min, least, driver.held(question.outer))
         try:
             told = self._channel.recv(_MOST_BYTES)
         except ConnectionError:  # it ended before it took the question
@@ -236,7 +184,8 @@ class _Resident:
             answer = msgspec.json.decode(os.pread(self._told, int(told), 0), type=NamespaceAnswer)
         except (ValueError, msgspec.DecodeError):  # it was kept from writing
             return NamespaceAnswer(is_disturbed=True)
-        return NamespaceAnswer(answer.most, least, trouble="" if answer.most is not None else "the driver refuses")
+        trouble = "" if answer.most is not None else "the driver refuses"
+        return NamespaceAnswer(answer.most, least, trouble=trouble, searched=answer.searched)
 
     def _end(self) -> NamespaceAnswer:
         """Say how it ended."""
@@ -245,12 +194,13 @@ class _Resident:
         self._parent = 0 if status is not None else self._parent
         if code == _DISTURBED:
             return NamespaceAnswer(is_disturbed=True)
-        return NamespaceAnswer(trouble="it has ended" if code == _OVER else f"status {code}")
+        return NamespaceAnswer(trouble=OVER if code == _OVER else f"status {code}")
 
     def leave(self) -> None:
         """Have it end; if it hangs in the driver, nobody waits for it."""
         self._channel.close()
         os.close(self._told)
+        os.close(self._namespace)
         if self._parent and _wait_for(self._parent, _PATIENCE) is None:
             os.kill(self._parent, signal.SIGKILL)
             _wait_for(self._parent, _PATIENCE)
@@ -277,9 +227,9 @@ def _become_nobody() -> None:
     CAP_NET_ADMIN is kept without being in force: nobody without it may make us wait (sched_setscheduler(2)).
     """
     os.setgroups([])
-    os.setresgid(*_NO_IDS)
+    os.setresgid(*NO_IDS)
     _check(_libc.prctl(_SET_KEEP_CAPABILITIES, 1, 0, 0, 0))
-    os.setresuid(*_NO_IDS)
+    os.setresuid(*NO_IDS)
     few = _SYS_CHROOT | _SYS_ADMIN
     _set_capabilities(few | _SETUID | _NET_ADMIN, few | _SETUID)
     _libc.setfsuid(0)
@@ -287,7 +237,7 @@ def _become_nobody() -> None:
     _check(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) -> NoReturn:
+def _go(driver: NamespaceDriver, namespace: int, channel: socket.socket, result: int) -> NoReturn:
     """Have a child of ours tell what it is told within a namespace; end with what became of it."""
     status = _FAULT
     try:
@@ -305,6 +255,11 @@ def _go(driver: _Driver, namespace: int, channel: socket.socket, result: int) ->
             _tell(driver, channel, result)
         channel.close()
         status = _wait(child)
+        if status == _DISTURBED:  # or the namespace has ended, and with it whoever was there: then nobody can come
+            if (another := os.fork()) == 0:
+                os._exit(_TOLD)
+            os.kill(another, signal.SIGKILL)  # it could be stopped there
+            os.waitpid(another, 0)
     except OSError as error:
         # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
         status = _OVER if error.errno == errno.ENOMEM else status
@@ -331,18 +286,17 @@ def _wait_for(child: int, seconds: float) -> int | None:
     return ended[1]
 
 
-def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
+def _tell(driver: NamespaceDriver, channel: socket.socket, result: int) -> NoReturn:
     """Write what is told here whenever that is asked, and end with who asks."""
     status = _FAULT
     try:
         _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         driver.begin_anew()
-        question, pids, search = b"", list[int](), 0
+        question, pids, search, first = b"", list[int](), 0, 0
         while asked := channel.recv(_MOST_BYTES):
             if asked != question:
-                question, (pids, search) = asked, msgspec.json.decode(asked, type=tuple[list[int], int])
-            # At once: from now on it can be seen that we are awake.
-            told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids, search)))
+                question, (pids, search, first) = asked, msgspec.json.decode(asked, type=tuple[list[int], int, int])
+            told = msgspec.json.encode(_answer(driver, pids, search, first))
             os.pwrite(result, told, 0)
             channel.send(str(len(told)).encode())
         status = _TOLD
@@ -350,25 +304,22 @@ def _tell(driver: _Driver, channel: socket.socket, result: int) -> NoReturn:
         os._exit(status)
 
 
-def _most(driver: _Driver, pids: Sequence[int], search: int) -> Lists | None:
+def _answer(driver: NamespaceDriver, pids: Sequence[int], search: int, first: int) -> NamespaceAnswer:
+    """Return what these pids hold, and as many of those below `search` as there is time for, from the first on."""
+    found: Lists = {}
+    searched = 0
     try:
-        pids = [*pids, *driver.search(search)] if search else pids
-        most = driver.held(pids)
+        most = driver.held(pids)  # at once: from now on it can be seen that we are awake
+        if search:
+            # Who was found counts with what it had then: it may have seen us by now.
+            found, searched = driver.search(search, first)
+            most, pids = combine(max, most, found), sorted({*pids, *(pid for rows in found.values() for pid in rows)})
         for _ in range(_FIGURES - 1):
             time.sleep(_random.uniform(0, _PAUSE))
-            most = _combine(max, most, driver.held(pids))
+            most = combine(max, most, driver.held(pids))
     except (OSError, pynvml.NVMLError):  # by the driver: nobody is to blame
-        return None
-    return most
-
-
-def _combine(choose: Callable[[int, int], int], one: Lists, other: Lists) -> dict[str, dict[int, int]]:
-    """Return the larger or the smaller of each two figures; who is missing holds nothing."""
-    found = {}
-    for device in one.keys() | other.keys():
-        rows, more = one.get(device, {}), other.get(device, {})
-        found[device] = {pid: choose(rows.get(pid, 0), more.get(pid, 0)) for pid in rows.keys() | more.keys()}
-    return found
+        return NamespaceAnswer()
+    return NamespaceAnswer(most, searched=searched)
 
 
 class _Header(ctypes.Structure):
