@@ -164,11 +164,6 @@ class ListedProcesses:
         starts = {pid: [one.start, *(claim.start for claim in one.claims)] for pid, one in known.items()}
         return {(pid, start) for pid, each in starts.items() for start in each if start}
 
-    def unowned(self, device: str) -> set[tuple[int, int]]:
-        """Return the pids and starts of processes of whom nobody knows whose they are."""
-        known = self._known.get(device, {})
-        return {(pid, one.start) for pid, one in known.items() if one.start and not one.owner.is_known}
-
     def doubtful(self, sample: MemorySample, facts: ProcessFacts) -> dict[int, dict[int, bool]]:
         """Return the pids with which memory of several processes may be listed, with the starts of those to ask about.
 

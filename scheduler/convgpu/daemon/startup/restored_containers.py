@@ -94,7 +94,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
     namespaces = NamespaceQuestions(host.nvml)
-    unseen = UnseenMemory(host.nvml, namespaces)
+    unseen = UnseenMemory(host.nvml)
     attributor = Attributor(running.machine, running.sessions, resolver, host.control, origins, namespaces, unseen)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)

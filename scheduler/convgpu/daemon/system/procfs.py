@@ -16,6 +16,7 @@ from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 
 _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
+_USER: Final = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
 _THREADS: Final = re.compile(r"^Threads:\t(\d+)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -268,6 +269,12 @@ def namespace_pids(pid: int) -> list[int]:
     """Return the pids of a process in each pid namespace from ours down to its own; empty if it has ended."""
     lines = _read(pid, "status").split("\n")
     return next(([int(number) for number in line.split()[1:]] for line in lines if line[:6] == "NSpid:"), [])
+
+
+def user(pid: int) -> int | None:
+    """Return the real user ID of a process; None: it has ended."""
+    found = _USER.search(_read(pid, "status"))
+    return int(found[1]) if found else None
 
 
 def command(pid: int) -> str:

@@ -1,10 +1,13 @@
 """What processes may have on a device, against which NVML's count is held."""
 
+import asyncio
 import os
 from types import SimpleNamespace
 from typing import Any, cast
 
-from convgpu.core.audit.attribution import MemorySample
+import pytest
+
+from convgpu.core.audit.attribution import ALL, UNCOUNTED, MemorySample, Owner
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.system.procfs import start_time
 
@@ -27,3 +30,39 @@ def test_whose_memory_is_is_not_told_by_who_has_the_pid_by_then() -> None:
         sample = MemorySample("gpu", 99, 99, {pid: 80}, starts={pid: start}, listed={pid: 80})
         found.append([(one.name, one.pid) for one in attributor.without_limit(sample, cast("Any", index))])
     assert found == [[("c", 0)], []]
+
+
+GIB = 1 << 30
+A = Owner("a", "id")
+
+
+@pytest.mark.parametrize(
+    ("nobodys", "found", "claimed", "unseen"),
+    [
+        # What another's hook accounts for as managed memory is not nobody's, nor what the driver takes for each.
+        (0, 3 * GIB, 0, 3 * GIB),
+        (2 * GIB, 3 * GIB, 2 * GIB, 3 * GIB),
+        (4 * GIB, 3 * GIB, 3 * GIB, 3 * GIB),
+        (4 * GIB, ALL, 4 * GIB, 0),  # who disturbs has what is left when others have what they map
+    ],
+)
+def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
+    nobodys: int, found: int, claimed: int, unseen: int
+) -> None:
+    """It stays in what is searched for: else nobody would see that it was freed."""
+    pid = os.getpid()
+    machine = SimpleNamespace(runs=lambda _: True, account=lambda *_: 1, lease=lambda *_: 0, on_host=lambda *_: (0, 0))
+    session = SimpleNamespace(number=1, pid=pid, rows=("gpu",))
+    sessions = SimpleNamespace(by_number={1: session}, used_by=lambda *_: 5 * GIB)
+    index = SimpleNamespace(owner_of=lambda _: ("b", "other"), by_pid={pid: "b"}, by_id={})
+    followed = []
+    searching = SimpleNamespace(found=lambda _: {A: found}, follow=lambda sizes, _: followed.append(sizes))
+    parts = cast("Any", (machine, sessions, SimpleNamespace(index=lambda: index)))
+    attributor = Attributor(*parts, unseen=cast("Any", searching))
+    used = 5 * GIB + UNCOUNTED + GIB + nobodys
+    sample = MemorySample("gpu", 16 * GIB, used, {pid: 0}, starts={pid: start_time(pid)})
+    attributor.see_unlisted("gpu", 0, GIB)
+    attribution = attributor.attribute(sample, {}, cast("Any", index))
+    asyncio.run(attributor.learn([]))
+    assert attribution.seen.get("a", 0) == claimed
+    assert (attributor.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])

@@ -228,11 +228,6 @@ class NamespaceQuestions:
         for inode in self._namespaces.keys() - used:
             os.close(self._namespaces.pop(inode))
 
-    def known_at(self, inode: int, unowned: AbstractSet[Process]) -> set[int]:
-        """Return the pids, in a PID namespace, of processes whose memory is listed, or was, but of the unowned."""
-        places = (place for process, place in self._places.items() if process not in unowned)
-        return {place.pid for place in places if place is not None and place.inode == inode}
-
     def close(self) -> None:
         """Let go of all namespaces."""
         for descriptor in self._namespaces.values():
