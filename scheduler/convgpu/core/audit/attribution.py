@@ -22,6 +22,8 @@ _PART: Final = 8
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
+# More bytes than there are anywhere: all that is nobody's.
+ALL: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,22 +189,42 @@ def tolerate(leased: Sequence[int]) -> int:
     return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART))
 
 
-def claim(kept: Sequence[Kept], found: Mapping[Owner, int], unlisted: int) -> list[Kept]:
-    """Return the memory of the dead, with what was found to be of dead ones of containers that nobody saw.
+def beyond(kept: Sequence[Kept], found: Mapping[Owner, int]) -> dict[Owner, int]:
+    """Return what was found of dead ones of containers, without what is charged to them already.
 
-    What is listed of dead ones of the container is part of what was found. What is listed of unknown ones is the same,
-    as far as it is as much. What was found may have been freed since: it is no more than what is nobody's now.
+    It is compared by container, and not by process: a dead one has another pid in each PID namespace, and births may
+    have told whose it was. What a container left behind before it was started again, nobody finds within it.
 
     Args:
         kept: memory of the dead as it is listed.
-        found: bytes by container, of all its dead.
+        found: bytes that all dead ones of each container hold.
+    """
+    charged: dict[str | None, int] = defaultdict(int)
+    for one in kept:
+        charged[one.owner.volume] += one.size if not one.is_left else 0
+    rest = {}
+    for owner, size in found.items():
+        known = min(size, charged[owner.volume])
+        charged[owner.volume] -= known
+        rest[owner] = size - known
+    return {owner: size for owner, size in rest.items() if size}
+
+
+def claim(kept: Sequence[Kept], found: Mapping[Owner, int], unlisted: int) -> list[Kept]:
+    """Return the memory of the dead, with what was found to be of dead ones of containers that nobody saw.
+
+    What is listed of unknown ones is the same, as far as it is as much. What was found may have been freed since: it is
+    no more than what is nobody's now. Who has all of that (`ALL`) has what is left.
+
+    Args:
+        kept: memory of the dead as it is listed.
+        found: bytes by container, as `beyond` returns them.
         unlisted: bytes in use that are listed for nobody, and not the driver's.
     """
     nobodys = sum(one.size for one in kept if not one.owner.is_known)
     claims, room = list[Kept](), nobodys + unlisted
-    for owner, size in found.items():
-        listed = sum(one.size for one in kept if one.owner.is_known and one.owner.volume == owner.volume)
-        if share := min(max(size - listed, 0), room):
+    for owner, size in sorted(found.items(), key=lambda row: row[1]):
+        if share := min(size, room):
             claims.append(Kept(0, share, owner, is_left=False))
             room -= share
     rows, left = list[Kept](), nobodys + unlisted - room

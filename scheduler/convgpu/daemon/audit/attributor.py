@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from convgpu.core.audit.attribution import (
+    ALL,
     UNCOUNTED,
     Attribution,
     Kept,
     MemorySample,
     Owner,
     attribute,
+    beyond,
     claim,
 )
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
@@ -86,7 +88,8 @@ class Attributor:
         self._origins = origins
         self._namespaces = namespaces
         self._unseen = unseen
-        self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, by device
+        self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
+        self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
         self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
         self._own: dict[str, int] = {}  # what the driver takes for itself, likewise
         self._listed = ListedProcesses()
@@ -175,17 +178,26 @@ class Attributor:
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
 
+    def unseen_on(self, device: str) -> int:
+        """Return the bytes of a device that are of dead ones for certain, and listed for nobody: nobody maps them."""
+        return self._unseens.get(device, 0)
+
     def _claim(self, sample: MemorySample, listing: Listing, facts: ProcessFacts) -> Listing:
         """Return what is listed, with what was found of dead processes that nobody saw."""
-        device = sample.device
-        self._nobodys[device] = sum(one.size for one in listing.kept if not one.owner.is_known)
+        device, kept = sample.device, listing.kept
+        nobodys = self._nobodys[device] = sum(one.size for one in kept if not one.owner.is_known)
+        self._unseens[device] = 0
         if self._unseen is None or device not in self._own:
             return listing
         found = {owner: size for owner, size in self._unseen.found(device).items() if facts.runs(owner.volume or "")}
-        known = [*listing.held.values(), *(one.size for one in listing.kept)]
-        own = self._own[device] + UNCOUNTED * len(known) + self._managed(device, listing.held)
-        unlisted = max(sample.used - sum(known) - own, 0)
-        return replace(listing, kept=claim(listing.kept, found, unlisted)) if found else listing
+        found = beyond(kept, found)
+        self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
+        listed = [*listing.held.values(), *(one.size for one in kept)]
+        known = sum(listed) + UNCOUNTED * len(listed) + self._own[device] + self._managed(device, listing.held)
+        claimed = claim(kept, found, max(sample.used - known, 0))
+        # Without the claims it would be nobody's still: so it is searched for.
+        self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)
+        return replace(listing, kept=claimed)
 
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
         device, starts = sample.device, sample.starts

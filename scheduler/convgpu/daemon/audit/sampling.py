@@ -37,6 +37,8 @@ class OwnerlessMemory:
         sessions: know what processes use.
         limited: says of a device which containers have a limit there.
         own: bytes by device that the driver takes for itself.
+        unseen: says of a device how many bytes are known to be of dead ones that nobody is listed with. Mappings may
+            lie on the host: who has some is not charged with those.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class OwnerlessMemory:
         sessions: SessionRegistry,
         limited: Callable[[str], Iterable[str]],
         own: Mapping[str, int],
+        unseen: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self._executor = executor
         self._sessions = sessions
         self._limited = limited
         self._own = own
+        self._unseen = unseen
         self._listed: dict[str, AbstractSet[int]] = {}  # by device, in its last sample
         self._search = MappingWalks(_SHARE, self._used_by)
         self._reading = MappingWalks(math.inf, self._used_by)
@@ -62,8 +66,9 @@ class OwnerlessMemory:
             index: makes an index of processes.
         """
         self._listed |= {sample.device: sample.held.keys() for sample in samples if sample.held is not None}
+        own = {device: size + self._unseen(device) for device, size in self._own.items()}
         begun, before = asyncio.get_running_loop().time(), self._used()
-        if all(size <= _WORTH for size in find_ownerless(samples, before, self._own).values()):
+        if all(size <= _WORTH for size in find_ownerless(samples, before, own).values()):
             return list(samples)
         others = await self._search.read(lambda: self._others(index()))
         largest = nlargest(_MOST_OTHERS, others.items(), key=lambda row: row[1].size)
@@ -79,11 +84,11 @@ class OwnerlessMemory:
         used = {pid: _most(before.get(pid, {}), now.get(pid, {})) for pid in before.keys() | now.keys()}
         starts = {pid: start for sample in samples for pid, start in sample.starts.items()}
         living = {pid: one for pid, one in mapped.items() if (starts.get(pid) or start_time(pid)) == one.start}
-        completed = complete(samples, living, used, self._own, index().volume_of, begun)
-        left = find_ownerless(completed, used, self._own)
+        completed = complete(samples, living, used, own, index().volume_of, begun)
+        left = find_ownerless(completed, used, own)
         asked = [sample for sample in completed if left.get(sample.device, 0) > _WORTH]
         imported = {sample.device: await self._imported(sample.device, set(sample.held or {})) for sample in asked}
-        return add_imported(completed, imported, used, self._own, index().volume_of) if imported else completed
+        return add_imported(completed, imported, used, own, index().volume_of) if imported else completed
 
     async def _imported(self, device: str, pids: AbstractSet[int]) -> Mapping[int, int]:
         """Return what these processes imported of a device's memory; nothing where the driver does not tell."""

@@ -126,8 +126,10 @@ class KernelDriver:
         """
         return {row.pid: row.private + row.owned for row in self._usages(uuid, pids) if row.private + row.owned}
 
-    def search(self, uuid: str, pids: range) -> list[int]:
-        """Return which of these pids hold some of a device's memory, also those of the dead whose memory is kept.
+    def search(self, uuid: str, pids: range) -> dict[int, int]:
+        """Return what each of these pids holds of a device's memory, also those of the dead whose memory is kept.
+
+        In bytes; who holds nothing is left out.
 
         The driver looks at each of its clients for each pid: some 20 ns.
 
@@ -139,7 +141,7 @@ class KernelDriver:
             OSError: the driver does not say.
             KeyError: it does not know the device.
         """
-        found: list[int] = []
+        found: dict[int, int] = {}
         for first in pids[::_MOST_PIDS]:
             part = range(first, min(first + _MOST_PIDS, pids.stop))
             info = _PidInfo(count=len(part))
@@ -149,7 +151,8 @@ class KernelDriver:
             self._control(self._subdevices[uuid], _PID_INFO, info)
             sizes = (words[rows.start + at : rows.stop : _ROW].tobytes() for at in _SIZES)
             if any(size.strip(b"\0") for size in sizes):
-                found += (row.pid for row in info.rows[: len(part)] if row.result == 0 and row.private + row.owned)
+                rows_told = (row for row in info.rows[: len(part)] if row.result == 0)
+                found |= {row.pid: row.private + row.owned for row in rows_told if row.private + row.owned}
         return found
 
     @property

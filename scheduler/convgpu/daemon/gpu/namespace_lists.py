@@ -13,12 +13,13 @@ import msgspec
 # Seconds for all answers, and for those to searches.
 PATIENCE: Final = 3.0
 PATIENCE_OF_SEARCH: Final = 8.0
+# What is wrong where a namespace's first process has ended, and with it all others: nobody's fault.
+OVER: Final = "it has ended"
 # Descriptors in one message; unix(7) allows 253.
 MOST_NAMESPACES: Final = 64
 _HEADER: Final = 4
-# The trouble of a namespace whose first process has ended, and with it all others.
-ENDED: Final = "it has ended"
-# Of who asks there: real, effective and saved user ID; no user has them.
+
+# The real, effective and saved IDs of who asks; no user has them.
 NO_IDS: Final = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 
 # Bytes by device and pid.
@@ -32,26 +33,28 @@ class NamespaceQuestion(msgspec.Struct, frozen=True):
         namespace: descriptor.
         inner: the pids that they have there; nobody: who asks only stays there, if it is there. Those come last.
         outer: the pids that they have for who asks, and maybe others, too.
-        first: the first of the pids that are asked about, too, if there are any.
-        search: the one behind the last of those.
+        search: all pids below are asked about, too, or as many as there is time for.
+        first: of those, the one that is asked about first. After the last one comes pid 0.
     """
 
     namespace: int
     inner: Sequence[int]
     outer: Sequence[int]
-    first: int = 1
     search: int = 0
+    first: int = 0
 
 
 class NamespaceAnswer(msgspec.Struct, frozen=True):
     """What processes of one PID namespace hold.
 
     Attributes:
-        most: by the inner pids, of several figures the largest; who is missing holds nothing. None: nobody knows.
+        most: by the inner pids and those that were found, of several figures the largest; who is missing holds nothing.
+            Of a device that is missing, nobody knows; None: of none.
         least: what all hold together who have the outer pids, of several figures from before till after the smallest.
         is_disturbed: whoever asked was ended or stopped there each time.
         trouble: why nobody knows.
         has_come: who asks has only come there; nothing is told yet.
+        searched: so many pids were searched.
     """
 
     most: Lists | None = None
@@ -59,6 +62,7 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
     is_disturbed: bool = False
     trouble: str = ""
     has_come: bool = False
+    searched: int = 0
 
 
 class NamespaceAsker:

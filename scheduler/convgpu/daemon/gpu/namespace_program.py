@@ -25,7 +25,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
@@ -34,10 +34,10 @@ from typing import Final, NoReturn
 import msgspec
 import pynvml
 
-from convgpu.daemon.gpu.namespace_driver import NamespaceDriver
-from convgpu.daemon.gpu.namespace_lists import ENDED, NO_IDS, Lists, NamespaceAnswer, NamespaceQuestion, receive, send
+from convgpu.daemon.gpu.namespace_driver import NamespaceDriver, combine
+from convgpu.daemon.gpu.namespace_lists import NO_IDS, OVER, Lists, NamespaceAnswer, NamespaceQuestion, receive, send
 
-# Seconds for one answer, and for one with a search: some 20 ns for each pid and each client of the driver.
+# Seconds for one answer, and for one with a search (see `namespace_driver`).
 _PATIENCE: Final = 0.25
 _SEARCHING: Final = 4.0
 # Seconds after which no more are asked.
@@ -111,7 +111,7 @@ class _Residents:
 
     def _come(self, inode: int, namespaces: Mapping[int, int]) -> None:
         others = (number for one in self._there.values() for number in one.descriptors)
-        unneeded = {0, 1, 2, *namespaces.values(), *others} - {namespaces[inode]}
+        unneeded = {0, 1, 2, *namespaces.values(), *others}
         self._there[inode] = _Resident(self._driver, namespaces[inode], unneeded)
 
     def _ask(self, question: NamespaceQuestion, inode: int, namespaces: Mapping[int, int]) -> NamespaceAnswer:
@@ -120,6 +120,8 @@ class _Residents:
             self._ends.pop(inode, None)
             return answer
         self._there.pop(inode).leave()
+        if answer.trouble == OVER:
+            self._ends.pop(inode, None)
         if not answer.is_disturbed:
             return answer
         self._ends[inode] = self._ends.get(inode, 0) + 1
@@ -130,29 +132,30 @@ class _Residents:
 class _Resident:
     """A process of ours within a namespace, and its parent outside, which knows what becomes of it.
 
+    It keeps the namespace's inode, too: else the kernel would give it to another one, which would be taken for this.
+
     Args:
         driver: tells.
-        namespace: descriptor.
+        namespace: descriptor; it gets one of its own.
         unneeded: descriptors that it has not.
     """
 
     def __init__(self, driver: NamespaceDriver, namespace: int, unneeded: Iterable[int]) -> None:
         self._driver = driver
-        # The kernel gives the number of a namespace that has ended to another one, which would have this one's past.
         self._namespace = os.dup(namespace)
         self._told = os.memfd_create("told")
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._parent = os.fork()
             if self._parent == 0:
-                for one in (*unneeded, self._channel.fileno(), self._namespace):
+                for one in (*unneeded, self._channel.fileno()):
                     os.close(one)
-                _go(driver, namespace, theirs, self._told)
+                _go(driver, self._namespace, theirs, self._told)
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
         """Those that another process of ours has not to have: each ends when the channel is closed."""
-        return self._told, self._channel.fileno(), self._namespace
+        return self._namespace, self._told, self._channel.fileno()
 
     def ask(self, question: NamespaceQuestion) -> NamespaceAnswer:
         """Return what is told there, and what is told here meanwhile."""
@@ -165,12 +168,12 @@ class _Resident:
         driver, until = self._driver, time.monotonic() + (_SEARCHING if question.search else _PATIENCE)
         least = driver.held(question.outer)
         with suppress(OSError):  # it has ended: so says what follows
-            self._channel.send(msgspec.json.encode((question.inner, question.first, question.search)))
+            self._channel.send(msgspec.json.encode((question.inner, question.search, question.first)))
         while not select.select([self._channel], [], [], _random.uniform(0, _PAUSE))[0]:
-            least = _combine(min, least, driver.held(question.outer))
+            least = combine(min, least, driver.held(question.outer))
             if time.monotonic() > until:
                 return NamespaceAnswer(trouble="no answer in time")
-        least = _combine(min, least, driver.held(question.outer))
+        least = combine(min, least, driver.held(question.outer))
         try:
             told = self._channel.recv(_MOST_BYTES)
         except ConnectionError:  # it ended before it took the question
@@ -181,7 +184,8 @@ class _Resident:
             answer = msgspec.json.decode(os.pread(self._told, int(told), 0), type=NamespaceAnswer)
         except (ValueError, msgspec.DecodeError):  # it was kept from writing
             return NamespaceAnswer(is_disturbed=True)
-        return NamespaceAnswer(answer.most, least, trouble="" if answer.most is not None else "the driver refuses")
+        trouble = "" if answer.most is not None else "the driver refuses"
+        return NamespaceAnswer(answer.most, least, trouble=trouble, searched=answer.searched)
 
     def _end(self) -> NamespaceAnswer:
         """Say how it ended."""
@@ -190,7 +194,7 @@ class _Resident:
         self._parent = 0 if status is not None else self._parent
         if code == _DISTURBED:
             return NamespaceAnswer(is_disturbed=True)
-        return NamespaceAnswer(trouble=ENDED if code == _OVER else f"status {code}")
+        return NamespaceAnswer(trouble=OVER if code == _OVER else f"status {code}")
 
     def leave(self) -> None:
         """Have it end; if it hangs in the driver, nobody waits for it."""
@@ -251,21 +255,16 @@ def _go(driver: NamespaceDriver, namespace: int, channel: socket.socket, result:
             _tell(driver, channel, result)
         channel.close()
         status = _wait(child)
-        if status == _DISTURBED:
-            _check_that_one_can_come()  # its first process may have ended, which ends all others
+        if status == _DISTURBED:  # or the namespace has ended, and with it whoever was there: then nobody can come
+            if (another := os.fork()) == 0:
+                os._exit(_TOLD)
+            os.kill(another, signal.SIGKILL)  # it could be stopped there
+            os.waitpid(another, 0)
     except OSError as error:
         # ENOMEM: its first process has ended, and with it all others (pid_namespaces(7))
         status = _OVER if error.errno == errno.ENOMEM else status
     finally:
         os._exit(status)
-
-
-def _check_that_one_can_come() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.kill(child, signal.SIGKILL)  # it may have been stopped
-    os.waitpid(child, 0)
 
 
 def _wait(child: int) -> int:
@@ -293,13 +292,11 @@ def _tell(driver: NamespaceDriver, channel: socket.socket, result: int) -> NoRet
     try:
         _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
         driver.begin_anew()
-        question, pids, search = b"", list[int](), range(0)
+        question, pids, search, first = b"", list[int](), 0, 0
         while asked := channel.recv(_MOST_BYTES):
             if asked != question:
-                question, (pids, first, last) = asked, msgspec.json.decode(asked, type=tuple[list[int], int, int])
-                search = range(first, last)
-            # At once: from now on it can be seen that we are awake.
-            told = msgspec.json.encode(NamespaceAnswer(_most(driver, pids, search)))
+                question, (pids, search, first) = asked, msgspec.json.decode(asked, type=tuple[list[int], int, int])
+            told = msgspec.json.encode(_answer(driver, pids, search, first))
             os.pwrite(result, told, 0)
             channel.send(str(len(told)).encode())
         status = _TOLD
@@ -307,25 +304,22 @@ def _tell(driver: NamespaceDriver, channel: socket.socket, result: int) -> NoRet
         os._exit(status)
 
 
-def _most(driver: NamespaceDriver, pids: Sequence[int], search: range) -> Lists | None:
+def _answer(driver: NamespaceDriver, pids: Sequence[int], search: int, first: int) -> NamespaceAnswer:
+    """Return what these pids hold, and as many of those below `search` as there is time for, from the first on."""
+    found: Lists = {}
+    searched = 0
     try:
-        pids = [*pids, *driver.search(search)] if search else pids
-        most = driver.held(pids)
+        most = driver.held(pids)  # at once: from now on it can be seen that we are awake
+        if search:
+            # Who was found counts with what it had then: it may have seen us by now.
+            found, searched = driver.search(search, first)
+            most, pids = combine(max, most, found), sorted({*pids, *(pid for rows in found.values() for pid in rows)})
         for _ in range(_FIGURES - 1):
             time.sleep(_random.uniform(0, _PAUSE))
-            most = _combine(max, most, driver.held(pids))
+            most = combine(max, most, driver.held(pids))
     except (OSError, pynvml.NVMLError):  # by the driver: nobody is to blame
-        return None
-    return most
-
-
-def _combine(choose: Callable[[int, int], int], one: Lists, other: Lists) -> dict[str, dict[int, int]]:
-    """Return the larger or the smaller of each two figures; who is missing holds nothing."""
-    found = {}
-    for device in one.keys() | other.keys():
-        rows, more = one.get(device, {}), other.get(device, {})
-        found[device] = {pid: choose(rows.get(pid, 0), more.get(pid, 0)) for pid in rows.keys() | more.keys()}
-    return found
+        return NamespaceAnswer()
+    return NamespaceAnswer(most, searched=searched)
 
 
 class _Header(ctypes.Structure):

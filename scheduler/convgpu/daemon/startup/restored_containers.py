@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,7 +99,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
-    sampler = _make_device_sampler(running)
+    sampler = _make_device_sampler(running, attributor)
     judge = _make_judge(running, sampler, attributor, settings)
     pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
     hook_server, adopter = _make_hook_api(running, containers, judge, isolation, pages, contexts)
@@ -194,10 +194,13 @@ def _make_judge(
     )
 
 
-def _make_device_sampler(running: RunningMachine) -> DeviceSampler:
-    machine, executor = running.machine, running.host.executor
-    least = running.capacities.least
-    ownerless = OwnerlessMemory(executor, running.sessions, lambda device: machine.snapshot().on(device), least)
+def _make_device_sampler(running: RunningMachine, attributor: Attributor) -> DeviceSampler:
+    machine, executor, least = running.machine, running.host.executor, running.capacities.least
+
+    def limited(device: str) -> Iterable[str]:
+        return machine.snapshot().on(device)
+
+    ownerless = OwnerlessMemory(executor, running.sessions, limited, least, attributor.unseen_on)
     return DeviceSampler(executor, ownerless)
 
 

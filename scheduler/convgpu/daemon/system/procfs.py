@@ -16,6 +16,7 @@ from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 
 _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
+_USER: Final = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
 _THREADS: Final = re.compile(r"^Threads:\t(\d+)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -270,10 +271,10 @@ def namespace_pids(pid: int) -> list[int]:
     return next(([int(number) for number in line.split()[1:]] for line in lines if line[:6] == "NSpid:"), [])
 
 
-def user_ids(pid: int) -> tuple[int, ...]:
-    """Return the real, the effective and the saved user ID of a process; none if it has ended."""
-    lines = _read(pid, "status").split("\n")
-    return next((tuple(int(number) for number in line.split()[1:4]) for line in lines if line[:4] == "Uid:"), ())
+def user(pid: int) -> int | None:
+    """Return the real user ID of a process; None: it has ended."""
+    found = _USER.search(_read(pid, "status"))
+    return int(found[1]) if found else None
 
 
 def command(pid: int) -> str:

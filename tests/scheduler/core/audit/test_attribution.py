@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from convgpu.core.audit.attribution import (
+    ALL,
     NOISE,
     TOLERATED,
     UNCOUNTED,
     Kept,
     Owner,
     attribute,
+    beyond,
     claim,
     is_significant,
     lasting,
@@ -81,14 +83,8 @@ UNKNOWN = Kept(7, 3 * GIB, Owner(is_known=False), is_left=True)
     [
         (0, {B: GIB}, {B: GIB}, 2 * GIB),  # of what is listed for unknown ones
         (0, {B: 3 * GIB}, {B: 3 * GIB}, 0),
-        (
-            2 * GIB,
-            {B: 4 * GIB, Owner("c"): 4 * GIB},
-            {B: 4 * GIB, Owner("c"): GIB},
-            0,
-        ),  # and what nobody is listed with
-        (2 * GIB, {A: KEPT.size + GIB}, {A: GIB}, 2 * GIB),  # A's dead one is known, and charged already
-        (2 * GIB, {A: KEPT.size}, {}, 3 * GIB),
+        (2 * GIB, {A: 4 * GIB, B: 4 * GIB}, {A: 4 * GIB, B: GIB}, 0),  # and of what nobody is listed with
+        (2 * GIB, {A: ALL, B: 4 * GIB}, {B: 4 * GIB, A: GIB}, 0),  # who disturbs has what is left
         (0, {}, {}, 3 * GIB),
     ],
 )
@@ -98,6 +94,27 @@ def test_what_is_found_of_unseen_dead_ones_is_of_what_is_nobodys(
     left = [replace(UNKNOWN, size=rest)] if rest else []
     rows = [Kept(0, size, owner, is_left=False) for owner, size in claims.items()]
     assert claim([KEPT, UNKNOWN], found, unlisted) == [KEPT, *left, *rows]
+
+
+@pytest.mark.parametrize(
+    ("kept", "found", "rest"),
+    [
+        # A dead one that is charged is found, too: by another pid, and births may have told whose it was.
+        ([Kept(1, 3 * GIB, A, is_left=False), UNKNOWN], {replace(A, has_session=False): 3 * GIB}, 0),
+        ([Kept(1, 3 * GIB, A, is_left=False), UNKNOWN], {A: 5 * GIB}, 2 * GIB),
+        ([Kept(1, 2 * GIB, A, is_left=False), Kept(2, 2 * GIB, A, is_left=False), UNKNOWN], {A: 5 * GIB}, GIB),
+        ([Kept(1, 3 * GIB, A, is_left=False), UNKNOWN], {A: 2 * GIB}, 0),
+        ([Kept(1, 3 * GIB, B, is_left=False), UNKNOWN], {A: 2 * GIB}, 2 * GIB),
+        # Before it was started again it had another namespace.
+        ([Kept(1, 3 * GIB, A, is_left=True), UNKNOWN], {A: 2 * GIB}, 2 * GIB),
+    ],
+)
+def test_nobody_is_charged_twice_with_a_dead_one(kept: list[Kept], found: Mapping[Owner, int], rest: int) -> None:
+    left = beyond(kept, found)
+    assert left == dict.fromkeys(found, rest) if rest else left == {}
+    seen = attribute(9 * GIB, {}, {}, {}.get, 0, claim(kept, left, 0)).seen
+    charged = sum(one.size for one in kept if one.owner.volume == "a" and not one.is_left)
+    assert seen.get("a", 0) == charged + rest
 
 
 @pytest.mark.parametrize(

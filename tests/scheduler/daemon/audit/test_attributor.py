@@ -1,11 +1,13 @@
 """What processes may have on a device, against which NVML's count is held."""
 
+import asyncio
 import os
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from convgpu.core.audit.attribution import UNCOUNTED, MemorySample, Owner
+import pytest
+
+from convgpu.core.audit.attribution import ALL, UNCOUNTED, MemorySample, Owner
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.system.procfs import start_time
 
@@ -31,31 +33,36 @@ def test_whose_memory_is_is_not_told_by_who_has_the_pid_by_then() -> None:
 
 
 GIB = 1 << 30
+A = Owner("a", "id")
 
 
-class Unseen:
-    """Finds 3 GiB of container a."""
-
-    def found(self, device: str) -> Mapping[Owner, int]:
-        assert device == "gpu"
-        return {Owner("a", "id"): 3 * GIB}
-
-
-def test_what_is_found_is_no_more_than_what_is_nobodys() -> None:
-    """Managed memory is listed for nobody, and is who accounts for it; the driver takes a little for each process."""
+@pytest.mark.parametrize(
+    ("nobodys", "found", "claimed", "unseen"),
+    [
+        # What another's hook accounts for as managed memory is not nobody's, nor what the driver takes for each.
+        (0, 3 * GIB, 0, 3 * GIB),
+        (2 * GIB, 3 * GIB, 2 * GIB, 3 * GIB),
+        (4 * GIB, 3 * GIB, 3 * GIB, 3 * GIB),
+        (4 * GIB, ALL, 4 * GIB, 0),  # who disturbs has what is left when others have what they map
+    ],
+)
+def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
+    nobodys: int, found: int, claimed: int, unseen: int
+) -> None:
+    """It stays in what is searched for: else nobody would see that it was freed."""
     pid = os.getpid()
-    machine = SimpleNamespace(account=lambda *_: 1, runs=lambda _: True, lease=lambda *_: 0, on_host=lambda *_: (0, 0))
+    machine = SimpleNamespace(runs=lambda _: True, account=lambda *_: 1, lease=lambda *_: 0, on_host=lambda *_: (0, 0))
     session = SimpleNamespace(number=1, pid=pid, rows=("gpu",))
     sessions = SimpleNamespace(by_number={1: session}, used_by=lambda *_: 5 * GIB)
-    index = SimpleNamespace(owner_of=lambda _: ("b", "other"), by_pid={pid: session}, by_id={})
-    attributor = Attributor(
-        cast("Any", machine), cast("Any", sessions), cast("Any", None), unseen=cast("Any", Unseen())
-    )
+    index = SimpleNamespace(owner_of=lambda _: ("b", "other"), by_pid={pid: "b"}, by_id={})
+    followed = []
+    searching = SimpleNamespace(found=lambda _: {A: found}, follow=lambda sizes, _: followed.append(sizes))
+    parts = cast("Any", (machine, sessions, SimpleNamespace(index=lambda: index)))
+    attributor = Attributor(*parts, unseen=cast("Any", searching))
+    used = 5 * GIB + UNCOUNTED + GIB + nobodys
+    sample = MemorySample("gpu", 16 * GIB, used, {pid: 0}, starts={pid: start_time(pid)})
     attributor.see_unlisted("gpu", 0, GIB)
-    charged = []
-    for nobodys in (0, 2 * GIB):
-        used = GIB + 5 * GIB + UNCOUNTED + nobodys
-        sample = MemorySample("gpu", 16 * GIB, used, {pid: 0}, starts={pid: start_time(pid)}, listed={pid: 0})
-        kept = attributor._tell_apart(sample, cast("Any", index)).kept
-        charged.append([(one.owner.volume, one.size) for one in kept])
-    assert charged == [[], [("a", 2 * GIB)]]
+    attribution = attributor.attribute(sample, {}, cast("Any", index))
+    asyncio.run(attributor.learn([]))
+    assert attribution.seen.get("a", 0) == claimed
+    assert (attributor.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])

@@ -1,14 +1,19 @@
-"""What a sample says of a program that ends while it is taken; a real program."""
+"""What a sample says of a program that ends while it is taken (a real one), and of memory without an owner."""
 
+import asyncio
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from convgpu.core.audit.attribution import MemorySample
-from convgpu.daemon.audit.sampling import sample_device
-from convgpu.daemon.gpu.nvml import Device
+from convgpu.core.audit.attribution import UNCOUNTED, MemorySample
+from convgpu.core.audit.managed import Mapped
+from convgpu.daemon.audit.sampling import OwnerlessMemory, sample_device
+from convgpu.daemon.gpu.nvml import Device, DeviceError
+from convgpu.daemon.system.procfs import start_time
 
 GIB = 1 << 30
 
@@ -80,3 +85,24 @@ def test_what_somebody_keeps_of_it_is_listed_still(program: subprocess.Popen[byt
     size = min(kept, 2 * GIB)
     assert (found.held, found.ended) == ({os.getpid(): GIB}, {program.pid: size})
     assert found.used == 2 * GIB + min(kept, 2 * GIB)
+
+
+@pytest.mark.parametrize(("unseen", "held"), [(0, 4 * GIB), (GIB, 3 * GIB), (3 * GIB, GIB)])
+def test_who_maps_memory_that_may_lie_on_the_host_is_not_charged_with_that_of_dead_ones(unseen: int, held: int) -> None:
+    """Of a card 4 GiB are in use, 1 of them by a program that maps 3 more."""
+    pid = os.getpid()
+    mapped = {pid: Mapped(3 * GIB, start_time(pid), frozenset({"gpu"}))}
+
+    async def read(_candidates: Callable[[], object]) -> Mapping[int, Mapped]:
+        return mapped
+
+    async def ask(*_: object) -> Mapping[int, int]:
+        raise DeviceError("it does not tell who imported memory")
+
+    executor, sessions = cast("Any", SimpleNamespace(ask=ask)), cast("Any", SimpleNamespace(by_number={}))
+    ownerless = cast("Any", OwnerlessMemory(executor, sessions, lambda _: (), {"gpu": 0}, lambda _: unseen))
+    ownerless._search = ownerless._reading = SimpleNamespace(read=read)
+    sample = MemorySample("gpu", 16 * GIB, 4 * GIB + UNCOUNTED, {pid: GIB}, starts={pid: start_time(pid)})
+    index = SimpleNamespace(volume_of=lambda _: "b")
+    [completed] = asyncio.run(ownerless.complete([sample], lambda: cast("Any", index)))
+    assert completed.held == {pid: held}

@@ -107,8 +107,8 @@ def test_it_tells_what_processes_hold(driver: Driver) -> None:
 def test_it_finds_who_holds_something_among_all_pids(driver: Driver) -> None:
     driver.held = {7: (GIB, 0), 200: (0, 5), 201: (0, 0), 4_000_000: (1 << 40, 0), 4_194_303: (9, 0)}
     asked = KernelDriver([0, 1])
-    assert asked.search("GPU-2", range(1, 1000)) == [7, 200]
-    assert asked.search("GPU-1", range(3_999_900, 4_194_303)) == [4_000_000]
+    assert asked.search("GPU-2", range(1, 1000)) == {7: GIB, 200: 5}
+    assert asked.search("GPU-1", range(3_999_900, 4_194_303)) == {4_000_000: 1 << 40}
 
 
 def test_a_gpu_that_it_tells_nobody_of_is_left_out(driver: Driver) -> None:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
 
-from convgpu.daemon.gpu.namespace_lists import ENDED, NamespaceAnswer, NamespaceAsker, NamespaceQuestion
+from convgpu.daemon.gpu.namespace_lists import NO_IDS, NamespaceAnswer, NamespaceAsker, NamespaceQuestion
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
 
@@ -59,7 +60,6 @@ os.chroot(".")
 print("there", flush=True)
 sys.stdin.read()
 """
-IDS = (2**31 - 2, 2**31 - 3, 2**31 - 4)
 LATE = "no answer in time"
 TELL = """
 rows = dict(line.split(":\\t") for line in open(f"/proc/{pid}/status").read().splitlines() if ":\\t" in line)
@@ -148,11 +148,11 @@ def test_who_asks_is_nobody_there_and_cannot_be_looked_into(simulated: Daemon, a
             assert ask(asker, first)[0].most is not None
             if select.select([program.stdout], [], [], 0)[0]:
                 break
-        users = [*map(str, IDS), "0"]  # real, effective and saved; and that of files, where NVML opens some
+        users = [*map(str, NO_IDS), "0"]  # real, effective and saved; and that of files, where NVML opens some
         assert program.stdout.readline() == f"{users} {1 << 12} 0\n"
 
 
-@pytest.mark.parametrize("user", [0, *IDS])
+@pytest.mark.parametrize("user", [0, *NO_IDS])
 def test_who_asks_cannot_be_limited_by_who_takes_its_ids(simulated: Daemon, asker: NamespaceAsker, user: int) -> None:
     with namespace(simulated, LIMIT.format(user=user)) as (program, first):
         assert program.stdout is not None
@@ -178,7 +178,7 @@ def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Da
         question = NamespaceQuestion(descriptor, [1], [first])
         assert [asker.ask([question], patience=60) for _ in range(3)] == [
             [NamespaceAnswer(has_come=True)],
-            [NamespaceAnswer(trouble=ENDED)],
+            [NamespaceAnswer(trouble="it has ended")],
             [NamespaceAnswer(has_come=True)],
         ]
         with pytest.raises(OSError, match=r"^status 1: OSError: /nowhere/libnvidia-ml.so.1: cannot open"):
@@ -186,17 +186,31 @@ def test_a_namespace_whose_first_process_has_ended_cannot_be_asked(simulated: Da
         os.close(descriptor)
 
 
-def test_the_end_of_one_namespace_after_the_other_is_no_disturbance(simulated: Daemon, asker: NamespaceAsker) -> None:
-    """Nor has one that begins the past of one that ended, whose number it would get."""
-    for _ in range(3):
-        with namespace(simulated) as (process, first):
-            assert ask(asker, first)[0].most is not None
-            descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-            os.kill(first, signal.SIGKILL)
-            process.wait()
-            question = NamespaceQuestion(descriptor, [1], [first])
-            assert asker.ask([question], patience=60) == [NamespaceAnswer(trouble=ENDED)]
-            os.close(descriptor)
+def test_whoever_ends_with_its_container_was_ended_by_nobody(simulated: Daemon, asker: NamespaceAsker) -> None:
+    """The kernel ends all who are there. Two in a row would be held against the next one with that inode."""
+    with namespace(simulated) as (process, first):
+        descriptor = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        assert ask(asker, first)[0].most is not None
+        os.kill(first, signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not Path(f"/proc/{first}").exists(), "all have ended")
+        assert asker.ask([NamespaceQuestion(descriptor, [1], [first])], patience=60) == [
+            NamespaceAnswer(trouble="it has ended")
+        ]
+        os.close(descriptor)
+
+
+def test_an_inode_is_no_other_namespaces_while_somebody_is_there(simulated: Daemon, asker: NamespaceAsker) -> None:
+    """Nobody else has it open, and the kernel gives it to the next one."""
+
+    def opened() -> set[str]:
+        folder = Path(f"/proc/{cast('Any', asker)._program.pid}/fd")
+        return {str(one.readlink()) for one in folder.iterdir() if str(one.readlink()).startswith("pid:")}
+
+    with namespace(simulated) as (_, one), namespace(simulated) as (_, other):
+        for first in (one, other):
+            ask(asker, first)
+            assert opened() == {str(Path(f"/proc/{first}/ns/pid").readlink())}
 
 
 def test_who_asks_stays_until_nobody_is_asked_about_there(simulated: Daemon, asker: NamespaceAsker) -> None:

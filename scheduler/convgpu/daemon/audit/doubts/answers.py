@@ -95,6 +95,6 @@ class Answered:
     def _told_at(self, place: Place | None) -> int | None:
         """Return the bytes that are told of a place; None: nothing is."""
         answer = self._answers.get(place.inode) if place is not None else None
-        if place is None or answer is None or answer.most is None:
+        if place is None or answer is None or answer.most is None or self._sample.device not in answer.most:
             return None
-        return answer.most.get(self._sample.device, {}).get(place.pid, 0)
+        return answer.most[self._sample.device].get(place.pid, 0)

@@ -1,0 +1,113 @@
+"""Which PID namespaces are searched for memory of dead processes, and for which pids; on real namespaces."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from contained_program import first_process
+from daemon import wait_until
+
+from convgpu.core.audit.attribution import Owner
+from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.doubts import unseen
+from convgpu.daemon.gpu.namespace_lists import NO_IDS
+from convgpu.daemon.system.procfs import is_alive
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+
+INDEX = ProcessIndex({}, {"id": "a", "other": "b"}, {})
+Look = Callable[[Mapping[int, str | None]], dict[Owner, set[int]]]
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Look at processes that are in containers as said; return the pids that live in each one's namespace."""
+
+    def find(places: Mapping[int, str | None]) -> dict[Owner, set[int]]:
+        monkeypatch.setattr(unseen, "processes", lambda: list(places))
+        monkeypatch.setattr(unseen, "containers_of", lambda pid: [places[pid]] if places[pid] else [])
+        found = unseen._find(INDEX, 1)
+        for one in found.values():
+            os.close(one.descriptor)
+        return {one.owner: one.living for one in found.values()}
+
+    return find
+
+
+@contextmanager
+def joined(first: int, *command: str) -> Iterator[int]:
+    """A process that entered the namespace of another one."""
+    command = "nsenter", "--target", str(first), "--pid", *(command or ("sleep", "60"))
+    with ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(command))
+        stack.callback(process.kill)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(children.read_text, "it has begun")
+        child = int(children.read_text())
+        stack.callback(os.kill, child, 9)
+        wait_until(lambda: Path(f"/proc/{child}/comm").read_text() != "nsenter\n", "it is what it shall be")
+        yield child
+
+
+# Another container with a limit, one without, and the host.
+@pytest.mark.parametrize("other", ["other", "stranger", None])
+def test_a_namespace_that_others_share_is_nobodys(
+    monkeypatch: pytest.MonkeyPatch, look: Look, other: str | None
+) -> None:
+    with first_process() as first, joined(first) as inner, first_process() as apart:
+        places = {first: "id", inner: other, apart: "stranger"}
+        monkeypatch.setattr(unseen, "_PASSING", 60.0)
+        if other is None:  # a runtime's, on its way
+            assert look(places) == {Owner("a", "id"): {1}}
+        monkeypatch.setattr(unseen, "_PASSING", -1.0)
+        assert look(places) == {}
+        assert look({first: "id", apart: "other"}) == {Owner("a", "id"): {1}, Owner("b", "other"): {1}}
+
+
+def test_who_has_ended_does_not_share_it(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    """Under cgroup v1 it has no cgroup any more: a container would keep us out by a zombie."""
+    monkeypatch.setattr(unseen, "_PASSING", -1.0)
+    source = "import os, signal\nif os.fork() == 0:\n    os._exit(0)\nsignal.pause()"
+    with first_process() as first, joined(first, sys.executable, "-c", source) as inner:
+        children = Path(f"/proc/{inner}/task/{inner}/children")
+        wait_until(lambda: children.read_text() and not is_alive(int(children.read_text())), "it has ended")
+        [found] = look({first: "id", inner: "id", int(children.read_text()): None}).items()
+    assert found == (Owner("a", "id"), {1, 2})
+
+
+def test_who_asks_does_not_share_it(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    monkeypatch.setattr(unseen, "_PASSING", -1.0)
+    command = "setpriv", "--reuid", str(NO_IDS[0]), "--clear-groups", "sleep", "60"
+    with first_process() as first, joined(first, *command) as inner:
+        wait_until(lambda: Path(f"/proc/{inner}/comm").read_text() == "sleep\n", "it is nobody")
+        assert look({first: "id", inner: None}) == {Owner("a", "id"): {1}}
+
+
+def test_no_descriptor_is_left_where_a_look_fails(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    opened, open_one = list[int](), unseen.open_pid_namespace
+
+    def fail(pid: int) -> int | None:
+        if opened:
+            raise RuntimeError("can't start new thread")
+        opened.append(pid)
+        return open_one(pid)
+
+    monkeypatch.setattr(unseen, "open_pid_namespace", fail)
+    with first_process() as one, first_process() as other:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        with pytest.raises(RuntimeError):
+            look({one: "id", other: "other"})
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_all_pids_are_searched_that_a_namespace_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since Linux 6.14 it has a bound of its own, whatever the host's is."""
+    read = Path.read_text
+    for forks, most in ((1000, 5096), (24_000_000, 1 << 22)):
+        rows = {"/proc/stat": f"cpu 1\nprocesses {forks}\n", "/proc/sys/kernel/pid_max": "32768\n"}
+        monkeypatch.setattr(Path, "read_text", lambda path, rows=rows: rows.get(str(path)) or read(path))
+        assert unseen._most_pids() == most
