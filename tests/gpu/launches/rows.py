@@ -65,7 +65,7 @@ ROWS = [
     Row("a library of PTX with 3 GiB of variables", f"variables ptx {3 * GIB} library"),
     Row("a library of PTX with 1 GiB of variables, used", f"variables ptx {GIB} library", refused=False),
     Row("memory exported and released, the descriptors kept", f"kept exported {256 * MIB}"),
-    Row("the same, imported and exported once more", f"kept again {256 * MIB}"),
+    Row("the same, imported, of which a dma-buf is kept", f"kept imported {256 * MIB}"),
     Row("memory freed of which a dma-buf is kept", f"kept dmabuf {256 * MIB}"),
     Row("memory of pools freed whose pointers were exported", f"kept pool {256 * MIB}"),
 ]

@@ -18,6 +18,7 @@ from calls import HEAP, PRINTF, STACK, Cuda, KernelNode
 PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
+READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 DMA_BUF = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 NONE = c_uint64(0)
 
@@ -97,14 +98,18 @@ def exported(cuda: Cuda, size: int) -> Answer:
     return "cuMemCreate", result
 
 
-def exported_again(cuda: Cuda, size: int) -> Answer:
-    """Make memory, export it, import that, export it again, and let go of all but the last descriptor."""
-    handle, other, first, second = c_uint64(), c_uint64(), c_int(), c_int()
+def imported(cuda: Cuda, size: int) -> Answer:
+    """Make memory, export it, import and map that, take a dma-buf of it, and let go of all else."""
+    handle, other, address, first, second = c_uint64(), c_uint64(), c_uint64(), c_int(), c_int()
     result = cuda.call("cuMemCreate", byref(handle), c_size_t(size), (c_int * 8)(PINNED, DESCRIPTOR, DEVICE, 0), NONE)
     if result == 0:
         cuda.must("cuMemExportToShareableHandle", byref(first), handle, DESCRIPTOR, NONE)
         cuda.must("cuMemImportFromShareableHandle", byref(other), c_void_p(first.value), DESCRIPTOR)
-        cuda.must("cuMemExportToShareableHandle", byref(second), other, DESCRIPTOR, NONE)
+        cuda.must("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), NONE, NONE)
+        cuda.must("cuMemMap", address, c_size_t(size), c_size_t(0), other, NONE)
+        cuda.must("cuMemSetAccess", address, c_size_t(size), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
+        cuda.must("cuMemGetHandleForAddressRange", byref(second), address, c_size_t(size), DMA_BUF, NONE)
+        cuda.must("cuMemUnmap", address, c_size_t(size))
         os.close(first.value)
         cuda.must("cuMemRelease", handle)
         cuda.must("cuMemRelease", other)
@@ -136,7 +141,7 @@ def pool(cuda: Cuda, size: int) -> Answer:
 
 def kept(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
     """Take so much memory that way, and let go of it but for a descriptor, until that is refused or 6 GiB are kept."""
-    ways = {"exported": exported, "again": exported_again, "dmabuf": dma_buf, "pool": pool}
+    ways = {"exported": exported, "imported": imported, "dmabuf": dma_buf, "pool": pool}
     take, left = ways[way], 6 << 30
     call, result = take(cuda, int(size))
     while result == 0 and (left := left - int(size)) > 0:

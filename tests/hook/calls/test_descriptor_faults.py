@@ -3,6 +3,7 @@
 import resource
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,12 @@ def create(session: Session, size: int = SIZE) -> int:
 
 
 def descriptors(session: Session, kind: str = "") -> list[int]:
-    links = Path(f"/proc/{session.program.pid}/fd").iterdir()
-    return sorted(int(link.name) for link in links if kind in str(link.readlink()))
+    found = []
+    for link in Path(f"/proc/{session.program.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # the hook's thread reads a list
+            if kind in str(link.readlink()):
+                found.append(int(link.name))
+    return sorted(found)
 
 
 def look_twice(session: Session) -> None:
@@ -134,19 +139,16 @@ def test_a_pools_pieces_and_rounds_of_it_stay_within_the_limit(join: Join, daemo
     assert count == (2 * GIB - 526 * MIB) // (128 * MIB)
 
 
-@pytest.mark.parametrize("again", ["export", "dmabuf"])
-def test_an_import_of_ones_own_that_is_exported_again(session: Session, again: str) -> None:
-    """Nobody has the first descriptor; the second one keeps the memory."""
+def test_an_import_of_ones_own_of_which_others_have_a_dma_buf(session: Session) -> None:
+    """Nobody has the first descriptor; the second one keeps the memory. A card does not export it again."""
     handle = create(session)
     first = call(session, f"export {handle}").number
     other = call(session, f"import {first}").number
-    if again == "export":
-        second = call(session, f"export {other}").number
-    else:
-        address = call(session, f"reserve {SIZE}").number
-        call(session, f"map {address} {SIZE} 0 {other}")
-        second = call(session, f"givedmabuf {address} {SIZE}").number
-        call(session, f"unmap {address} {SIZE}")
+    assert session.program.call(f"export {other}").code == INVALID_VALUE
+    address = call(session, f"reserve {SIZE}").number
+    call(session, f"map {address} {SIZE} 0 {other}")
+    second = call(session, f"givedmabuf {address} {SIZE}").number
+    call(session, f"unmap {address} {SIZE}")
     call(session, f"closefd {first}")
     call(session, f"releasehandle {other}")
     assert session.program.call(f"releasehandle {other}").code == INVALID_VALUE  # it is kept

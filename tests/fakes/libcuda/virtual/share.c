@@ -94,8 +94,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                  physical->properties.handle_types == type;
     if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (!on_device(&physical->properties)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    struct physical *const shared = physical->original != NULL ? physical->original : physical;
-    int descriptor = physical_share(&shared, 1);
+    if (physical->imported) return driver_leave(CUDA_ERROR_INVALID_VALUE); /* as on an H200 */
+    int descriptor = physical_share(&physical, 1);
     if (descriptor < 0) return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
     memcpy(shareable, &descriptor, sizeof descriptor);
     return driver_leave(CUDA_SUCCESS);
