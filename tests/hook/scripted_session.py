@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from hooked_program import SUCCESS, Program
+from hooked_program import SUCCESS, Program, Result
 from scripted_scheduler import Page, Peer, ScriptedScheduler
 
 from convgpu.protocol.messages import Context, ContextSize, DeviceRow
@@ -62,3 +62,15 @@ def open_session(
     assert retained.code == SUCCESS
     assert program.call(f"use {retained.number}").code == SUCCESS
     return Session(program, peer, page, retained.number)
+
+
+def call(session: Session, command: str) -> Result:
+    """Let the program carry out a command, which must succeed."""
+    result = session.program.call(command)
+    assert result.code == SUCCESS, command
+    return result
+
+
+def charged(session: Session, headroom: int = 4 * GIB) -> int:
+    """The bytes of the first device that the program took of its headroom."""
+    return headroom - session.page.read(0)

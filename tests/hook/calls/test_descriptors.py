@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from daemon import Daemon, wait_until
-from hooked_program import INVALID_VALUE, SUCCESS, Program, Result
+from hooked_program import INVALID_VALUE, SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, MIB, Session, open_session
+from scripted_session import GIB, MIB, Session, call, charged, open_session
 
 Start = Callable[..., Program]
 Join = Callable[..., Program]
@@ -21,16 +21,6 @@ SIZE = 64 * MIB
 def session(start: Start, scheduler: ScriptedScheduler) -> Session:
     """A program with a context and 4 GiB of headroom beside it."""
     return open_session(start(), scheduler, headroom=4 * GIB)
-
-
-def call(session: Session, command: str) -> Result:
-    result = session.program.call(command)
-    assert result.code == SUCCESS, command
-    return result
-
-
-def charged(session: Session) -> int:
-    return 4 * GIB - session.page.read(0)
 
 
 def create(session: Session) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, MIB, Session, open_session
+from scripted_session import GIB, MIB, Session, call, charged, open_session
 
 from convgpu.protocol.messages import Accepted, Allocate, Rejected
 from convgpu.protocol.wire import Reason
@@ -20,16 +20,6 @@ FORMS = (1, 2, 3, 4, 5)
 def session(start: Start, scheduler: ScriptedScheduler) -> Session:
     """A program with a context and 4 GiB of headroom."""
     return open_session(start(), scheduler, headroom=4 * GIB)
-
-
-def call(session: Session, command: str) -> Result:
-    result = session.program.call(command)
-    assert result.code == SUCCESS, command
-    return result
-
-
-def charged(session: Session) -> int:
-    return 4 * GIB - session.page.read(0)
 
 
 def make_graph(session: Session, size: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hooked_program import INVALID_CONTEXT, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, MIB, Session, open_session, row
+from scripted_session import GIB, MIB, Session, call, charged, open_session, row
 
 from convgpu.protocol.messages import Accepted, Allocate, ContextSize, Freed, Rejected
 from convgpu.protocol.wire import Reason
@@ -23,16 +23,6 @@ PER_THREAD = 2
 def session(start: Start, scheduler: ScriptedScheduler) -> Session:
     """A program with a context and 4 GiB of headroom."""
     return open_session(start(), scheduler, headroom=4 * GIB)
-
-
-def call(session: Session, command: str) -> Result:
-    result = session.program.call(command)
-    assert result.code == SUCCESS, command
-    return result
-
-
-def charged(session: Session) -> int:
-    return 4 * GIB - session.page.read(0)
 
 
 def own_pool(session: Session, location: int = DEVICE) -> int:

@@ -6,7 +6,7 @@ import pytest
 from daemon import Daemon
 from hooked_program import INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, MIB, Session, open_session
+from scripted_session import GIB, MIB, Session, call, charged, open_session
 
 from convgpu.protocol.messages import Accepted, Allocate, Rejected
 from convgpu.protocol.wire import Reason
@@ -22,16 +22,6 @@ SIZE = 64 * MIB
 def session(start: Start, scheduler: ScriptedScheduler) -> Session:
     """A program without a context and with 4 GiB of headroom."""
     return open_session(start(), scheduler, headroom=4 * GIB, context=False)
-
-
-def call(session: Session, command: str) -> Result:
-    result = session.program.call(command)
-    assert result.code == SUCCESS, command
-    return result
-
-
-def charged(session: Session) -> int:
-    return 4 * GIB - session.page.read(0)
 
 
 def create(session: Session, size: int = SIZE, location: int = DEVICE) -> int:
