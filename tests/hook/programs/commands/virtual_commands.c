@@ -40,10 +40,11 @@ static CUresult export_handle(uint64_t handle, uint64_t *shareable) {
 
 /* lendfd DESCRIPTOR: a child that has it, too, until it is ended. */
 static pid_t lend(void) {
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child != 0) return child;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;) pause();
+    while (getppid() == parent) pause(); /* the parent may have ended before */
+    _exit(0);
 }
 
 CUresult run_virtual(const char *command, const size_t *number, char *values) {
