@@ -332,13 +332,14 @@ static void backing_reclaim(int device, bool trim) {
     backing_empty_cache(device, 0);
 }
 
-static void backing_mark_shared(CUdeviceptr address, size_t size) {
+static bool backing_mark_shared(CUdeviceptr address, size_t size) {
     (void)size;
-    if (ranges_is_empty()) return;
+    if (ranges_is_empty()) return false;
     ranges_lock();
     struct range *range = ranges_at(address);
     if (range && range->fixed && range->name == 0) range->name = descriptors_new_name();
     ranges_unlock();
+    return range != NULL;
 }
 
 static bool backing_share(CUdeviceptr address, size_t size, int descriptor) {

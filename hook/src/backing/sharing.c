@@ -9,6 +9,7 @@
 #include "backing/ranges.h"
 #include "base/fork_reset.h"
 #include "base/log.h"
+#include "exports/beside.h"
 #include "exports/descriptors.h"
 #include "gate/gate.h"
 #include "scheduler/account.h"
@@ -83,17 +84,22 @@ CUresult hooked_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
 
 CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type,
                                               unsigned long long flags) {
-    CUresult result = sharing_fix(address, "cuMemGetHandleForAddressRange");
+    struct beside beside = {.charge.call = "cuMemGetHandleForAddressRange"};
+    CUresult result = sharing_fix(address, beside.charge.call);
+    if (result == CUDA_SUCCESS && type == DMA_BUF && !registry_mark_shared(address, size))
+        result = beside_open(&beside, address); /* which may pause: not between begin and end */
     if (result != CUDA_SUCCESS) return result;
     descriptors_begin();
-    registry_mark_shared(address, size);
+    (void)registry_mark_shared(address, size);
     result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
-    if (result == CUDA_SUCCESS && type == DMA_BUF && !registry_share(address, size, *(int *)handle)) {
+    if (result == CUDA_SUCCESS && type == DMA_BUF &&
+        !(registry_share(address, size, *(int *)handle) && beside_keep(&beside, *(int *)handle))) {
         close(*(int *)handle);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
     descriptors_end();
     descriptors_start();
+    beside_close(&beside);
     return result;
 }
 

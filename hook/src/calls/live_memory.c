@@ -32,16 +32,20 @@ static bool find(CUdeviceptr at, CUdeviceptr *base, size_t *size) {
     return DRIVER(cuMemGetAddressRange_v2, base, size, at) == CUDA_SUCCESS && *size > 0;
 }
 
-void live_memory_mark_shared(CUdeviceptr address, size_t size) {
+bool live_memory_mark_shared(CUdeviceptr address, size_t size) {
     struct allocation entry, replaced;
     CUdeviceptr base;
     size_t length;
+    bool any = false;
     for (CUdeviceptr at = address; at < address + size && find(at, &base, &length); at = base + length) {
-        if (!allocations_find(live_memory_part(base), base, &entry) || entry.shared) continue;
+        if (!allocations_find(live_memory_part(base), base, &entry)) continue;
+        any = true;
+        if (entry.shared) continue;
         struct allocation name = {.address = base, .value = descriptors_new_name()};
         if (allocations_insert(&names, name, &replaced))
             (void)allocations_share(live_memory_part(base), base);
     }
+    return any;
 }
 
 bool live_memory_share(CUdeviceptr address, size_t size, int descriptor) {

@@ -20,7 +20,7 @@ struct allocations *live_memory_part(CUdeviceptr address);
 uint64_t live_memory_leave(const struct allocation *entry);
 
 /* Who has the descriptor, or will have it, keeps all of each allocation that the addresses touch. */
-void live_memory_mark_shared(CUdeviceptr address, size_t size);
+bool live_memory_mark_shared(CUdeviceptr address, size_t size);
 bool live_memory_share(CUdeviceptr address, size_t size, int descriptor);
 
 void live_memory_reset(void);

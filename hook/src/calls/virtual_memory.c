@@ -238,10 +238,13 @@ static bool mark_mapping(const struct allocation *mapping, int unused) {
     return true;
 }
 
-static void virtual_memory_mark_shared(CUdeviceptr address, size_t size) {
+static bool virtual_memory_mark_shared(CUdeviceptr address, size_t size) {
+    struct first_mapping search = {.begin = address, .end = address + size};
     pthread_mutex_lock(&lock);
+    allocations_visit(&mappings, find_first_mapping, &search);
     (void)visit_mappings(address, size, mark_mapping, -1);
     pthread_mutex_unlock(&lock);
+    return search.found.address != 0;
 }
 
 static bool watch_mapping(const struct allocation *mapping, int descriptor) {

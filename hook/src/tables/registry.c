@@ -36,8 +36,12 @@ void registry_unkeep(void) {
     FOR_EACH(family, unkeep);
 }
 
-void registry_mark_shared(CUdeviceptr address, size_t size) {
-    FOR_EACH(family, mark_shared, address, size);
+bool registry_mark_shared(CUdeviceptr address, size_t size) {
+    bool any = false;
+    for (const struct call_family *const *family = __start_convgpu_families; family < __stop_convgpu_families;
+         family++)
+        if ((*family)->mark_shared) any = (*family)->mark_shared(address, size) || any;
+    return any;
 }
 
 bool registry_share(CUdeviceptr address, size_t size, int descriptor) {

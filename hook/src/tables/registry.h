@@ -51,9 +51,9 @@ struct call_family {
     /* Gives back what nobody has a descriptor of any more. Called with no lock held. */
     void (*unkeep)(void);
 
-    /* Somebody may have a descriptor soon by which what lies at the addresses is kept; then has it. False: it
-     * cannot be watched. */
-    void (*mark_shared)(CUdeviceptr address, size_t size);
+    /* Somebody may have a descriptor soon by which what lies at the addresses is kept: whether the family
+     * knows when it is freed. Then somebody has it. False: it cannot be watched. */
+    bool (*mark_shared)(CUdeviceptr address, size_t size);
     bool (*share)(CUdeviceptr address, size_t size, int descriptor);
 
     /* Shows every live allocation to `visit`. */
@@ -73,7 +73,7 @@ void registry_mark(CUcontext context);
 void registry_unmark(CUcontext context);
 void registry_drop(CUcontext context, uint64_t *sizes);
 void registry_unkeep(void);
-void registry_mark_shared(CUdeviceptr address, size_t size);
+bool registry_mark_shared(CUdeviceptr address, size_t size);
 bool registry_share(CUdeviceptr address, size_t size, int descriptor);
 void registry_enumerate(registry_visit *visit, void *argument);
 

@@ -68,6 +68,7 @@ ROWS = [
     Row("the same, imported, of which a dma-buf is kept", f"kept imported {256 * MIB}"),
     Row("memory freed of which a dma-buf is kept", f"kept dmabuf {256 * MIB}"),
     Row("memory of pools freed whose pointers were exported", f"kept pool {256 * MIB}"),
+    Row("memory of pools freed of which a dma-buf is kept", f"kept pool-dmabuf {256 * MIB}"),
 ]
 
 

@@ -139,9 +139,24 @@ def pool(cuda: Cuda, size: int) -> Answer:
     return "cuMemAllocFromPoolAsync", result
 
 
+def pool_dma_buf(cuda: Cuda, size: int) -> Answer:
+    """Allocate from the default pool, take a dma-buf, free, and have the pool give up what it can."""
+    made, address, descriptor = c_void_p(), c_uint64(), c_int()
+    cuda.must("cuDeviceGetDefaultMemPool", byref(made), 0)
+    result = cuda.call("cuMemAllocAsync", byref(address), c_size_t(size), None)
+    call = "cuMemAllocAsync"
+    if result == 0:
+        call, arguments = "cuMemGetHandleForAddressRange", (address, c_size_t(size), DMA_BUF, NONE)
+        result = cuda.call(call, byref(descriptor), *arguments)
+        cuda.must("cuMemFreeAsync", address, None)
+        cuda.must("cuStreamSynchronize", None)
+        cuda.must("cuMemPoolTrimTo", made, c_size_t(0))
+    return call, result
+
+
 def kept(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
     """Take so much memory that way, and let go of it but for a descriptor, until that is refused or 6 GiB are kept."""
-    ways = {"exported": exported, "imported": imported, "dmabuf": dma_buf, "pool": pool}
+    ways = {"exported": exported, "imported": imported, "dmabuf": dma_buf, "pool": pool, "pool-dmabuf": pool_dma_buf}
     take, left = ways[way], 6 << 30
     call, result = take(cuda, int(size))
     while result == 0 and (left := left - int(size)) > 0:

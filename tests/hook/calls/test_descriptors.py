@@ -205,3 +205,42 @@ def test_memory_behind_pools_is_within_the_limit(join: Join, daemon: Daemon) -> 
         assert program.call("sync 0").code == SUCCESS
         count += 1
     assert count == (2 * GIB - 526 * MIB) // (256 * MIB)
+
+
+def test_memory_of_a_pool_of_which_anybody_has_a_dma_buf_counts_beside_it(session: Session) -> None:
+    """Nobody is told when the pool gives it up; the driver keeps whole pieces of 32 MiB, each once."""
+    pool = call(session, f"newpool {DEVICE} 0 0 1").number
+    address = call(session, f"frompool {SIZE + MIB} {pool} 0").number
+    descriptors = [call(session, f"givedmabuf {address + at} 4096").number for at in (0, MIB, SIZE)]
+    pieces = SIZE + 32 * MIB
+    assert charged(session) == SIZE + 2 * MIB + pieces
+    call(session, f"freeasync {address} 0")
+    call(session, "sync 0")
+    call(session, f"destroypool {pool}")
+    for descriptor in descriptors:
+        assert charged(session) == pieces
+        call(session, f"closefd {descriptor}")
+    wait_until(lambda: charged(session) == 0, "it is given back")
+    assert charged(session) == 0
+
+
+def test_a_dma_buf_that_there_is_not_is_charged_to_nobody(session: Session) -> None:
+    pool = call(session, f"newpool {DEVICE} 0 0 1").number
+    address = call(session, f"frompool {SIZE} {pool} 0").number
+    assert session.program.call(f"givedmabuf {address} 1").code == INVALID_VALUE
+    assert session.program.call(f"givedmabuf {4096} 4096").code == INVALID_VALUE
+    assert charged(session) == SIZE
+
+
+def test_dma_bufs_of_pools_are_within_the_limit(join: Join, daemon: Daemon) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    pool, count = program.call(f"newpool {DEVICE} 0 0 1").number, 0
+    while (made := program.call(f"frompool {256 * MIB} {pool} 0")).code == SUCCESS:
+        if program.call(f"givedmabuf {made.number} 4096").code != SUCCESS:
+            break
+        assert program.call(f"freeasync {made.number} 0").code == SUCCESS
+        assert program.call("sync 0").code == SUCCESS
+        count += 1
+    assert count > 0
+    device = daemon.state("a")["devices"][0]
+    assert device["usage"] <= 2 * GIB

@@ -149,7 +149,7 @@ void arena_trim(struct arena *arena, uint64_t keep) {
         next = chunk->next;
         bool spare = chunk->used == 0 && chunk->late == 0 && !chunk->parked;
         if (!spare || arena->reserved - chunk->size < keep) continue;
-        if (chunk->exported && arena->parks)
+        if (chunk->parks)
             park(chunk);
         else
             remove_chunk(chunk);

@@ -29,6 +29,7 @@ struct chunk {
     uint64_t late;      /* the order of the last free in a stream that nobody synchronised with; 0: none */
     const void *stream; /* of that free */
     bool exported;      /* others may keep it (exports.h) */
+    bool parks;         /* it stays for the arena's next pieces then */
     bool parked;        /* nothing is in use, and the device has it still */
     int reference;      /* of the process, */
     uint32_t row;       /* and the row of simulated/exports.h */
@@ -43,7 +44,6 @@ struct arena {
     uint64_t reserved; /* bytes of all chunks */
     uint64_t used;     /* bytes handed out, each piece rounded to 512 */
     uint64_t most_reserved, most_used;
-    bool parks;           /* exported chunks stay for its next pieces (pools) */
     struct chunk *chunks; /* newest first */
 };
 

@@ -18,7 +18,7 @@ static struct pool *default_pool[SIMULATED_DEVICES_MAX], *current_pool[SIMULATED
 static struct pool *make_pool(CUdevice device) {
     struct pool *pool = handle_new(HANDLE_POOL, sizeof *pool);
     if (pool == NULL) return NULL;
-    pool->arena = (struct arena){.device = device, .step = POOL_STEP, .parks = true};
+    pool->arena = (struct arena){.device = device, .step = POOL_STEP};
     for (int i = 0; i < 3; i++) pool->reuse[i] = 1;
     pool->next = pools;
     pools = pool;
@@ -188,7 +188,7 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool handle, 
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
     for (const struct chunk *chunk = pool->arena.chunks; chunk != NULL; chunk = chunk->next)
-        if (chunk->exported) (void)descriptors_send(ends[1], "", 1, &chunk->reference, 1);
+        if (chunk->parks) (void)descriptors_send(ends[1], "", 1, &chunk->reference, 1);
     pool->queues[pool->exported++] = ends[1];
     memcpy(shareable, &ends[0], sizeof ends[0]);
     return driver_leave(CUDA_SUCCESS);
@@ -202,8 +202,9 @@ CUresult cuMemPoolExportPointer(void *data, CUdeviceptr address) {
     bool valid = data != NULL && block != NULL && block->kind == BLOCK_POOL;
     struct pool *pool = valid ? block->owner : NULL;
     if (pool == NULL || pool->exported == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    bool before = block->chunk->exported;
+    bool before = block->chunk->parks;
     if (!arena_export(block->chunk)) return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
+    block->chunk->parks = true;
     for (unsigned i = 0; !before && i < pool->exported; i++)
         (void)descriptors_send(pool->queues[i], "", 1, &block->chunk->reference, 1);
     memset(data, 0, 64);

@@ -36,9 +36,9 @@ static unsigned find_pieces(uint64_t address, uint64_t size, struct physical *pi
 
 /* A reference to the allocation, or to what it lies in, or -1. */
 static int refer_to(struct block *block) {
-    const struct context *context = block->owner;
-    unsigned device = driver.row[context->device];
+    const struct context *context = block->owner; /* a pool's, if it lies in a chunk of that */
     if (block->chunk != NULL) return arena_export(block->chunk) ? block->chunk->reference : -1;
+    unsigned device = driver.row[context->device];
     if (!block->exported) block->row = export_enter(&driver.state, device, block->counted, &block->reference);
     block->exported = block->row != NOT_EXPORTED;
     return block->exported ? block->reference : -1;
@@ -58,8 +58,8 @@ static int share_block(struct block *block) {
 static CUresult make(int *descriptor, uint64_t address, uint64_t size) {
     struct physical *pieces[PIECES_MAX];
     struct block *block = blocks_containing(&driver.blocks, address);
-    bool linear = block != NULL && block->kind == BLOCK_MEMORY && block->pages == NULL &&
-                  size <= block->address + block->size - address;
+    bool linear = block != NULL && (block->kind == BLOCK_MEMORY || block->kind == BLOCK_POOL) &&
+                  block->pages == NULL && size <= block->address + block->size - address;
     unsigned count = linear ? 0 : find_pieces(address, size, pieces);
     if (!linear && count == 0) return CUDA_ERROR_INVALID_VALUE;
     *descriptor = linear ? share_block(block) : physical_share(pieces, count);

@@ -70,3 +70,20 @@ def test_a_pointer_of_a_pool_that_nobody_exported_is_not_exported(process) -> No
     pool = process("cuMemPoolCreate", pool_properties(handle=POSIX))[1]
     address = process("cuMemAllocFromPoolAsync", 64 * MIB, pool, 0)[1]
     assert process("cuMemPoolExportPointer", address)[0] == INVALID_VALUE
+
+
+def test_a_dma_buf_of_a_pools_memory_keeps_its_chunk_when_the_pool_has_given_it_up(process) -> None:
+    """The pool does not use it again, as it does what it exported itself."""
+    pool = process("cuMemPoolCreate", pool_properties(handle=POSIX))[1]
+    descriptors = []
+    for count in (1, 2):
+        address = process("cuMemAllocFromPoolAsync", 64 * MIB, pool, 0)[1]
+        descriptors.append(process("cuMemGetHandleForAddressRange", address, 4096, 1, 0)[1])
+        assert process("cuMemFreeAsync", address, 0) == SUCCESS
+        assert process("cuStreamSynchronize", 0) == SUCCESS
+        assert (process("cuMemPoolGetAttribute", pool, RESERVED)[1], use(process)) == (0, count * 64 * MIB)
+    assert process("cuMemPoolDestroy", pool) == SUCCESS
+    assert use(process) == 128 * MIB
+    for descriptor in descriptors:
+        assert process("close", descriptor) == SUCCESS
+    until(lambda: use(process), lambda used: used == 0)
