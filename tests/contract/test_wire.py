@@ -42,9 +42,10 @@ int main(void) {
     printf(",\"outcomes\":{\"\":0"); CONVGPU_OUTCOMES(NUMBER) printf("}");
     printf(",\"porter_kinds\":{\"\":0"); CONVGPU_PORTER_KINDS(NUMBER) printf("}");
     printf(",\"carrier_version\":%u,\"piece_size\":%lu", CONVGPU_CARRIER_VERSION, (unsigned long)CONVGPU_PIECE_SIZE);
-    printf(",\"flags\":[%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u]", CONVGPU_PAGE_ELASTIC, CONVGPU_PAGE_CHOSEN,
-           CONVGPU_PAGE_WITHDRAW, CONVGPU_PAGE_UNIFIED, CONVGPU_ALLOCATE_REFUSED, CONVGPU_ALLOCATE_FIXED,
-           CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES, CONVGPU_ABLE_IDLE, CONVGPU_OBSERVED_CHOSEN,
+    printf(",\"flags\":[%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u]", CONVGPU_PAGE_ELASTIC, CONVGPU_PAGE_CHOSEN,
+           CONVGPU_PAGE_WITHDRAW, CONVGPU_PAGE_UNIFIED, CONVGPU_PAGE_EXPORTS, CONVGPU_ALLOCATE_REFUSED,
+           CONVGPU_ALLOCATE_FIXED, CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES, CONVGPU_ABLE_IDLE,
+           CONVGPU_OBSERVED_CHOSEN,
            CONVGPU_ABLE_LIST, CONVGPU_ABLE_EXPLAINED);
     printf(",\"structs\":{\"\":0");
 @STRUCTS@

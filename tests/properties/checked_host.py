@@ -51,6 +51,7 @@ class CheckedHost(SimulatedHost):
         if any(before[device] for device in self._ledger.free):
             del after["deficit"]  # returned bytes go against the overcommit first, and help no container to end
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
+        is_fact |= isinstance(event, e.SessionEnded) and any(event.kept.values())
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
 
     def _record_high_water_marks(self) -> None:

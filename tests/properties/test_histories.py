@@ -115,9 +115,9 @@ class Histories(RuleBasedStateMachine):
         self.host.free(session, data.draw(st.integers(1, size)), device)
 
     @precondition(lambda self: self.present())
-    @rule(data=DRAW, settled=st.booleans())
-    def end(self, data: st.DataObject, settled: bool) -> None:
-        self.host.end(self.session(data), settled=settled)
+    @rule(data=DRAW, settled=st.booleans(), exported=st.sampled_from((0, 0, 3, 99)))
+    def end(self, data: st.DataObject, settled: bool, exported: int) -> None:
+        self.host.end(self.session(data), settled=settled, exported=exported)
 
     @precondition(lambda self: self.host.unsettled)
     @rule(data=DRAW)

@@ -24,6 +24,7 @@
 #define CONVGPU_PAGE_CHOSEN 2u /* not all GPUs are the container's: the program may see those of WELCOME only */
 #define CONVGPU_PAGE_WITHDRAW 4u /* the scheduler takes allocations back that were paused (WITHDRAW) */
 #define CONVGPU_PAGE_UNIFIED 8u /* allocations are managed memory, and may be more than the device has */
+#define CONVGPU_PAGE_EXPORTS 16u /* the scheduler is to be told of what is exported (EXPORTED) */
 
 /* Bits of the page's `able`, set by the process: what it answers beside its own requests. */
 #define CONVGPU_ABLE_LIST 1u

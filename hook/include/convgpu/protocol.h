@@ -56,7 +56,8 @@
     X(ADMIN, 32)        \
     X(ADMIN_REPLY, 33)  \
     X(WITHDRAW, 34)     \
-    X(EXPLAINED, 35)
+    X(EXPLAINED, 35)    \
+    X(EXPORTED, 36)
 
 /* Why an allocation was rejected: X(NAME, number). */
 #define CONVGPU_REASONS(X)                                            \
@@ -137,6 +138,14 @@
 #define CONVGPU_QUERY_FIELDS(X, A) \
     X(uint32_t, device)            \
     X(uint32_t, reserved)
+
+#define CONVGPU_EXPORTED_FIELDS(X, A)                                           \
+    X(uint64_t, name)       /* of what is kept: the process's choice */         \
+    X(uint64_t, size)       /* bytes that may stay after the process; 0: nobody has it any more */ \
+    X(uint32_t, device)     /* row of WELCOME */                                \
+    X(uint32_t, instance)   /* the process's descriptor of an epoll instance that knows the file */ \
+    X(uint32_t, number)     /* by which number the instance knows it */         \
+    X(uint32_t, generation) /* another one: the instance is another, though its descriptor may be the same */
 
 #define CONVGPU_WELCOME_FIELDS(X, A)                                            \
     X(uint32_t, device_count) /* rows of `device` that follow */                \
@@ -322,6 +331,7 @@
     S(traced, CONVGPU_TRACED_FIELDS, 48)                            \
     S(list, CONVGPU_LIST_FIELDS, 8)                                 \
     S(explained, CONVGPU_EXPLAINED_FIELDS, 240)                     \
+    S(exported, CONVGPU_EXPORTED_FIELDS, 32)                        \
     S(failed, CONVGPU_FAILED_FIELDS, 248)
 
 #define CONVGPU_DECLARE_FIELD(type, name) type name;

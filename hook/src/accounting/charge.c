@@ -50,7 +50,7 @@ void charge_close(struct charge *charge) {
 /* What is settling now; `before` while the scheduler is away, for then nobody can tell that it is over. */
 static uint64_t charge_query_settling(int device, uint64_t before) {
     struct channel_answer answer;
-    switch (channel_query((uint32_t)device, &answer)) {
+    switch (channel_query((uint32_t)device, NULL, &answer)) {
     case CHANNEL_ANSWERED:
         return answer.usage.settling;
     case CHANNEL_AWAY:

@@ -8,6 +8,7 @@
 #include "backing/ranges.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
+#include "exports/told.h"
 #include "gate/captures.h"
 #include "gate/gate.h"
 #include "gate/queue.h"
@@ -347,9 +348,12 @@ static bool backing_share(CUdeviceptr address, size_t size, int descriptor) {
     if (ranges_is_empty()) return true;
     ranges_lock();
     const struct range *range = ranges_at(address);
-    uint64_t name = range ? range->name : 0;
+    struct allocation entry = {0};
+    if (range)
+        entry = (struct allocation){
+            .address = range->name, .size = range->size, .device = (uint64_t)range->device & 63};
     ranges_unlock();
-    return name == 0 || descriptors_watch(name, descriptor);
+    return entry.address == 0 || told_watch(entry.address, (int)entry.device, entry.size, descriptor);
 }
 
 static void backing_enumerate(registry_visit *visit, void *argument) {

@@ -84,8 +84,8 @@ CUresult hooked_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
 
 CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type,
                                               unsigned long long flags) {
-    struct beside beside = {.charge.call = "cuMemGetHandleForAddressRange"};
-    CUresult result = sharing_fix(address, beside.charge.call);
+    struct charge beside = {.call = "cuMemGetHandleForAddressRange"};
+    CUresult result = sharing_fix(address, beside.call);
     if (result == CUDA_SUCCESS && type == DMA_BUF && !registry_mark_shared(address, size))
         result = beside_open(&beside, address); /* which may pause: not between begin and end */
     if (result != CUDA_SUCCESS) return result;
@@ -99,7 +99,7 @@ CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
     }
     descriptors_end();
     descriptors_start();
-    beside_close(&beside);
+    if (beside.size > 0) charge_close(&beside);
     return result;
 }
 

@@ -5,6 +5,7 @@
 #include "accounting/small_pages.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
+#include "exports/told.h"
 
 enum { PARTS_SHIFT = 58 };
 _Static_assert(LIVE_PARTS == 1 << (64 - PARTS_SHIFT), "as many as the hash tells apart");
@@ -51,10 +52,11 @@ bool live_memory_mark_shared(CUdeviceptr address, size_t size) {
 bool live_memory_share(CUdeviceptr address, size_t size, int descriptor) {
     CUdeviceptr base;
     size_t length;
-    struct allocation name;
+    struct allocation name, entry;
     bool all = true;
     for (CUdeviceptr at = address; at < address + size && find(at, &base, &length); at = base + length)
-        if (allocations_find(&names, base, &name)) all = descriptors_watch(name.value, descriptor) && all;
+        if (allocations_find(&names, base, &name) && allocations_find(live_memory_part(base), base, &entry))
+            all = told_watch(name.value, (int)entry.device, entry.size, descriptor) && all;
     return all;
 }
 

@@ -40,7 +40,8 @@ static struct usage query_usage(uint32_t device) {
     pthread_mutex_lock(&caching);
     struct usage usage = cached[device];
     pthread_mutex_unlock(&caching);
-    if (milliseconds() < usage.until || channel_query(device, &answer) != CHANNEL_ANSWERED) return usage;
+    if (milliseconds() < usage.until || channel_query(device, NULL, &answer) != CHANNEL_ANSWERED)
+        return usage;
     uint64_t own = account_used(device);
     usage = (struct usage){.limit = answer.usage.limit, .until = milliseconds() + FRESH_MS};
     if (answer.usage.used > own) usage.others = answer.usage.used - own;

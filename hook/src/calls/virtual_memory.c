@@ -20,6 +20,7 @@
 #include "backing/sharing.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
+#include "exports/told.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
@@ -180,6 +181,13 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
     return result;
 }
 
+/* Whoever made it, it is no more than `size`. `lock` is held. */
+static bool watch_handle(uint64_t handle, int device, uint64_t size, int descriptor) {
+    struct allocation entry;
+    bool ours = allocations_find(&memory, handle, &entry) && entry.size > 0;
+    return told_watch(handle | NAME, ours ? (int)entry.device : device, ours ? entry.size : size, descriptor);
+}
+
 CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
                                              unsigned long long flags) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -187,7 +195,7 @@ CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, i
     if (!is_released(handle)) result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
     if (result == CUDA_SUCCESS) (void)allocations_share(&memory, handle);
     if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR &&
-        !descriptors_watch(handle | NAME, *(int *)shareable)) {
+        !watch_handle(handle, DEVICE_UNKNOWN, 0, *(int *)shareable)) {
         close(*(int *)shareable);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -249,8 +257,11 @@ static bool virtual_memory_mark_shared(CUdeviceptr address, size_t size) {
 
 static bool watch_mapping(const struct allocation *mapping, int descriptor) {
     struct allocation entry;
-    return !allocations_find(&memory, mapping->value, &entry) ||
-           descriptors_watch(mapping->value | NAME, descriptor);
+    CUcontext context;
+    int device;
+    if (!allocations_find(&memory, mapping->value, &entry)) return true;
+    if (device_current(&context, &device) != CUDA_SUCCESS) device = DEVICE_UNKNOWN;
+    return watch_handle(mapping->value, device, mapping->size, descriptor);
 }
 
 static bool virtual_memory_share(CUdeviceptr address, size_t size, int descriptor) {

@@ -38,8 +38,7 @@ static void take_any(const struct allocation *entry, void *found) {
     *(struct allocation *)found = *entry;
 }
 
-/* Takes any entry out. False: there is none. */
-static bool pop(struct allocations *table, struct allocation *entry) {
+bool kept_pop(struct allocations *table, struct allocation *entry) {
     entry->address = 0;
     allocations_visit(table, take_any, entry);
     return entry->address != 0 && allocations_remove(table, entry->address, entry);
@@ -49,11 +48,11 @@ void kept_reclaim(struct kept *kept) {
     struct allocation entry, replaced;
     bool all = descriptors_visit(set_apart, kept);
     int ended = 0;
-    while (all && pop(&kept->entries, &entry)) {
+    while (all && kept_pop(&kept->entries, &entry)) {
         kept->end(&entry);
         ended++;
     }
-    while (pop(&kept->open, &entry)) (void)allocations_insert(&kept->entries, entry, &replaced);
+    while (kept_pop(&kept->open, &entry)) (void)allocations_insert(&kept->entries, entry, &replaced);
     kept->count -= (uint32_t)ended;
     descriptors_wait_for(-ended);
 }
@@ -96,7 +95,7 @@ void kept_look(void) {
     struct allocation entry;
     if (freed.count == 0 && incoming_count == 0) return;
     pthread_mutex_lock(&lock);
-    while (pop(&incoming, &entry)) {
+    while (kept_pop(&incoming, &entry)) {
         (void)kept_enter(&freed, entry);
         incoming_count--;
         descriptors_wait_for(-1);

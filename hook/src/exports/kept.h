@@ -23,6 +23,9 @@ struct kept {
 bool kept_enter(struct kept *kept, struct allocation entry);
 bool kept_has(struct kept *kept, uint64_t name);
 
+/* Takes any entry out of a table. False: there is none. */
+bool kept_pop(struct allocations *table, struct allocation *entry);
+
 /* Ends what nobody has a descriptor of; nothing where nobody can tell. */
 void kept_reclaim(struct kept *kept);
 void kept_reset(struct kept *kept);

@@ -11,6 +11,7 @@
 #include "accounting/headroom.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
+#include "exports/told.h"
 #include "pools/pieces.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
@@ -135,7 +136,7 @@ CUresult hooked_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool h
     size_t slot = pool_find_slot(handle);
     CUresult result = DRIVER(cuMemPoolExportToShareableHandle, shareable, handle, type, flags);
     if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR && slot < pool_count &&
-        !descriptors_watch(pools[slot].name, *(int *)shareable)) {
+        !told_watch(pools[slot].name, pools[slot].device, pools[slot].staying.size, *(int *)shareable)) {
         close(*(int *)shareable);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -163,7 +164,11 @@ CUresult hooked_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
     pthread_mutex_lock(&lock);
     allocations_visit(&live, pool_find_containing, &search);
     if (search.found.address != 0) result = DRIVER(cuMemPoolExportPointer, data, address);
-    if (result == CUDA_SUCCESS) pieces_stay(&pools[search.found.value].staying, &search.found, &live);
+    if (result == CUDA_SUCCESS) {
+        struct pool *pool = &pools[search.found.value];
+        pieces_stay(&pool->staying, &search.found, &live);
+        told_grow(pool->name, pool->staying.size);
+    }
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -5,6 +5,11 @@
 
 /* Returns the size of the body. */
 static size_t fill_body(struct request_frame *frame, const struct request *request, uint32_t row) {
+    if (request->exported) {
+        frame->exported = *request->exported;
+        frame->exported.device = row;
+        return sizeof frame->exported;
+    }
     switch (request->kind) {
     case CONVGPU_ALLOCATE:
         frame->allocate =
@@ -26,8 +31,9 @@ static size_t fill_body(struct request_frame *frame, const struct request *reque
 
 void request_frame_fill(struct request_frame *frame, const struct request *request, uint32_t row) {
     size_t body = fill_body(frame, request, row);
-    frame->header = (struct convgpu_header){.size = (uint32_t)(sizeof frame->header + body),
-                                            .version = CONVGPU_PROTOCOL_VERSION,
-                                            .kind = (uint16_t)request->kind,
-                                            .id = request->id};
+    frame->header =
+        (struct convgpu_header){.size = (uint32_t)(sizeof frame->header + body),
+                                .version = CONVGPU_PROTOCOL_VERSION,
+                                .kind = request->exported ? CONVGPU_EXPORTED : (uint16_t)request->kind,
+                                .id = request->id};
 }

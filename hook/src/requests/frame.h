@@ -17,6 +17,7 @@ struct request_frame {
         struct convgpu_context context;
         struct convgpu_query query;
         struct convgpu_freed freed;
+        struct convgpu_exported exported;
     };
 };
 

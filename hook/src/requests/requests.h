@@ -38,10 +38,11 @@ struct request {
     uint64_t id;
     enum convgpu_kind kind;
     uint32_t device;
-    uint64_t size;    /* ALLOCATE; CONTEXT: charged */
-    uint64_t used;    /* CONTEXT */
-    const char *call; /* ALLOCATE */
-    uint32_t flags;   /* ALLOCATE: CONVGPU_ALLOCATE_* */
+    uint64_t size;                           /* ALLOCATE; CONTEXT: charged */
+    uint64_t used;                           /* CONTEXT */
+    const char *call;                        /* ALLOCATE */
+    uint32_t flags;                          /* ALLOCATE: CONVGPU_ALLOCATE_* */
+    const struct convgpu_exported *exported; /* QUERY: it is EXPORTED, which has the same answer; or NULL */
     struct channel_answer *answer;
     enum channel_outcome outcome;
     char why[CONVGPU_TEXT_SIZE]; /* its thread's while the state is REQUEST_EXPLAINED */

@@ -58,6 +58,8 @@ static struct convgpu_page *page = &offline; /* guarded by `swap` */
 static _Atomic bool elastic, unified;        /* the first page said so */
 static bool confined;                        /* likewise, and CUDA began with it; guarded by `swap` */
 static bool welcomed_before;                 /* guarded by `swap` */
+static _Atomic uint32_t welcomes;            /* connections so far whose scheduler wants to hear of exports */
+static _Atomic bool hears;                   /* this one does */
 
 static uint64_t load(const _Atomic uint64_t *number) {
     return atomic_load_explicit(number, memory_order_relaxed);
@@ -308,6 +310,8 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
                 *armed |= UINT64_C(1) << device;
         }
         page = welcomed;
+        hears = welcomed->flags & CONVGPU_PAGE_EXPORTS;
+        welcomes += hears;
         if (!welcomed_before) {
             elastic = welcomed->flags & CONVGPU_PAGE_ELASTIC;
             unified = welcomed->flags & CONVGPU_PAGE_UNIFIED;
@@ -318,6 +322,10 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
     }
     spinlock_unlock(&swap);
     return room;
+}
+
+uint32_t account_hears_of_exports(void) {
+    return hears ? welcomes : 0;
 }
 
 bool account_is_unified(void) {

@@ -114,6 +114,10 @@ uint32_t account_hold(struct convgpu_held *held);
 bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *page,
                      uint64_t *armed);
 
+/* Whether this scheduler is to be told of exports: 0, or the number of the connection: what was told before
+ * is to be told again. No lock. */
+uint32_t account_hears_of_exports(void);
+
 /* Forgets everything, the lock too: for the child of a fork, which has one thread. */
 void account_reset(void);
 

@@ -151,17 +151,16 @@ static enum channel_outcome ask_and_pause(struct request *request) {
 
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
                                       struct channel_answer *answer) {
-    struct request request = {.kind = CONVGPU_ALLOCATE,
-                              .device = device,
-                              .size = size,
-                              .call = call,
-                              .flags = flags,
-                              .answer = answer};
+    struct request request = {
+        .kind = CONVGPU_ALLOCATE, .device = device, .size = size, .call = call, .answer = answer};
+    request.flags = flags;
     return ask_and_pause(&request);
 }
 
-enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer) {
-    struct request request = {.kind = CONVGPU_QUERY, .device = device, .answer = answer};
+enum channel_outcome channel_query(uint32_t device, const struct convgpu_exported *exported,
+                                   struct channel_answer *answer) {
+    struct request request = {
+        .kind = CONVGPU_QUERY, .device = device, .exported = exported, .answer = answer};
     return ask(&request);
 }
 

@@ -40,8 +40,11 @@ bool channel_open(const char *path, const char *program, const char *memory,
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
                                       struct channel_answer *answer);
 
-/* Asks for the container's usage. CHANNEL_AWAY at once without a connection, and after 5 s of silence. */
-enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer);
+/* Asks for the container's usage; `exported` (its `device` is filled in) or NULL: tells first of memory that
+ * others may have, and the answer comes when the scheduler has noted it. CHANNEL_AWAY at once without a
+ * connection, and after 5 s of silence. */
+enum channel_outcome channel_query(uint32_t device, const struct convgpu_exported *exported,
+                                   struct channel_answer *answer);
 
 /* Reports `charged` bytes for contexts and `used` for the rest, and asks what the contexts take by the
  * driver's count. CHANNEL_AWAY as channel_query(). */

@@ -119,10 +119,16 @@ class SessionReconnected(Record, frozen=True):
 
 
 class SessionEnded(Record, frozen=True):
-    """A process ended; `headroom`: what of its leases it did not use, per device."""
+    """A process ended.
+
+    Attributes:
+        headroom: what of its leases it did not use, per device.
+        kept: what of the rest its container is charged with from now on, because others may keep it, likewise.
+    """
 
     session: int
     headroom: Mapping[str, int]
+    kept: Mapping[str, int] = {}
 
 
 class AllocationRequested(Record, frozen=True):

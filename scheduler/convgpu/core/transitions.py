@@ -130,7 +130,7 @@ class Transitions:
 
     @apply.register
     def _end_session(self, event: e.SessionEnded) -> None:
-        """Return the whole lease (invariant 4); the part that was used is settling."""
+        """Return the whole lease (invariant 4); the part that was used is settling, or charged from now on."""
         name = self._state.sessions.pop(event.session)
         container = self._state.containers[name]
         container.sessions -= 1
@@ -142,6 +142,8 @@ class Transitions:
             lease = self._ledger.end_lease(name, device, event.session)
             lease = max(lease - out.get(device, 0), 0)  # what was out takes no room in the driver
             used = lease - min(event.headroom.get(device, 0), lease)
+            if kept := min(event.kept.get(device, 0), used):
+                self._ledger.charge(name, device, self._ledger.accounts[name][device].charged + kept)
             if used:
                 self._state.settling[device][event.session] = used
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))

@@ -209,6 +209,7 @@ KIND_OF: Final[dict[type[Message], Kind]] = {
     i.List: Kind.LIST,
     i.Withdraw: Kind.WITHDRAW,
     i.Explained: Kind.EXPLAINED,
+    i.Exported: Kind.EXPORTED,
     Admin: Kind.ADMIN,
     AdminReply: Kind.ADMIN_REPLY,
 }

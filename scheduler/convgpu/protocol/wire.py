@@ -53,6 +53,7 @@ class Kind(IntEnum):
     ADMIN_REPLY = 33
     WITHDRAW = 34
     EXPLAINED = 35
+    EXPORTED = 36
 
 
 class Reason(IntEnum):
@@ -98,6 +99,7 @@ class PageFlag(IntFlag):
     CHOSEN = 2
     WITHDRAW = 4
     UNIFIED = 8
+    EXPORTS = 16
 
 
 class AllocateFlag(IntFlag):
@@ -245,6 +247,14 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
     ),
     "list": (("uint32_t", "most", 1), ("uint32_t", "reserved", 1)),
     "explained": (("char", "text", TEXT_SIZE),),
+    "exported": (
+        ("uint64_t", "name", 1),
+        ("uint64_t", "size", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "instance", 1),
+        ("uint32_t", "number", 1),
+        ("uint32_t", "generation", 1),
+    ),
     "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
 }
 

@@ -231,13 +231,17 @@ class SimulatedHost:
             process.armed[device] = False
             self.dispatch(e.MemoryFreed(session, device))
 
-    def end(self, session: int, *, settled: bool = True) -> None:
-        """End a process; the driver frees its memory at once, or with `settle`."""
+    def end(self, session: int, *, settled: bool = True, exported: int = 0) -> None:
+        """End a process; the driver frees its memory at once, or with `settle`.
+
+        Others may keep `exported` bytes of each device, which its container is charged with.
+        """
         process = self.processes.pop(session)
         self.adopted.pop(session, None)
         self._forget_requests(session)
         self.unsettled[session] = process.used
-        self.dispatch(e.SessionEnded(session, dict(process.headroom)))
+        kept = {device: min(size, exported) for device, size in process.used.items() if exported}
+        self.dispatch(e.SessionEnded(session, dict(process.headroom), kept))
         if settled:
             self.settle(session)
 

@@ -69,6 +69,8 @@ ROWS = [
     Row("memory freed of which a dma-buf is kept", f"kept dmabuf {256 * MIB}"),
     Row("memory of pools freed whose pointers were exported", f"kept pool {256 * MIB}"),
     Row("memory of pools freed of which a dma-buf is kept", f"kept pool-dmabuf {256 * MIB}"),
+    Row("memory that workers exported who have ended", f"left exported {256 * MIB}"),
+    Row("memory of such workers of which a dma-buf is kept", f"left dmabuf {256 * MIB}"),
 ]
 
 

@@ -8,6 +8,8 @@ Prints a JSON list of pairs (call, CUresult), and stays until its stdin ends.
 import ctypes
 import json
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
@@ -164,6 +166,36 @@ def kept(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
     yield call, result
 
 
+def leave(cuda: Cuda, way: str, size: str, channel: str) -> Iterator[Answer]:
+    """Take so much memory, and hand its descriptor on."""
+    handle, address, descriptor = c_uint64(), c_uint64(), c_int()
+    if way == "exported":
+        properties = (c_int * 8)(PINNED, DESCRIPTOR, DEVICE, 0)
+        yield "cuMemCreate", (result := cuda.call("cuMemCreate", byref(handle), c_size_t(int(size)), properties, NONE))
+        call, last = "cuMemExportToShareableHandle", (handle, DESCRIPTOR, NONE)
+    else:
+        yield "cuMemAlloc", (result := cuda.call("cuMemAlloc_v2", byref(address), c_size_t(int(size))))
+        call, last = "cuMemGetHandleForAddressRange", (address, c_size_t(int(size)), DMA_BUF, NONE)
+    if result == 0:
+        cuda.must(call, byref(descriptor), *last)
+        with socket.socket(fileno=int(channel)) as ours:
+            socket.send_fds(ours, [b"x"], [descriptor.value])
+
+
+def left(_cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
+    """Have one worker after another take so much memory, and keep its descriptor, until that is refused, or 6 GiB."""
+    result, rest, received = 0, 6 << 30, []
+    while result == 0 and rest > 0:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, __file__, "leave", way, size, str(theirs.fileno())]
+        worker = subprocess.run(command, pass_fds=[theirs.fileno()], input=b"", stdout=subprocess.PIPE, check=True)
+        [[call, result]] = json.loads(worker.stdout)
+        if result == 0:
+            received += socket.recv_fds(ours, 1, 1)[1]
+            rest -= int(size)
+    yield call, result
+
+
 WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launches": launches,
     "graph": graph,
@@ -171,6 +203,8 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "limit": limit,
     "variables": variables,
     "kept": kept,
+    "leave": leave,
+    "left": left,
 }
 
 

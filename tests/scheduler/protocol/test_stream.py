@@ -48,6 +48,7 @@ EVERY_MESSAGE: list[Message] = [
     i.Traced(1, 4_096, "cuMemAlloc"),
     i.Withdraw(),
     i.Explained("cuMemAlloc waits for 2GiB of GPU 0"),
+    i.Exported(1 << 63, 1 << 40, 1, 960, 512, 3),
     m.Failed(2, "what to do: grüße"),
     m.Admin(b'{"op": "devices"}'),
     m.AdminReply(b"{}" * 100_000),

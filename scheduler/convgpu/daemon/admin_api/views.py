@@ -245,5 +245,9 @@ class Views:
             promised=capacity + promised,
             moves=self._turns.on(device.uuid),
             telemetry=self._report.telemetry.get(device.uuid, Telemetry()),
-            unlimited=self._report.unlimited.get(device.uuid, ()) + self._report.left.get(device.uuid, ()),
+            unlimited=(
+                *self._report.unlimited.get(device.uuid, ()),
+                *self._report.left.get(device.uuid, ()),
+                *self._capacities.outliving.rows(device.uuid),
+            ),
         )

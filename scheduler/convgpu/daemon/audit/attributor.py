@@ -24,10 +24,8 @@ from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.audit.doubts.driver_users import DriverUsers
-from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
-from convgpu.daemon.audit.doubts.unseen import UnseenMemory
+from convgpu.daemon.audit.doubts.ended_processes import NOBODY_TELLS, EndedProcesses
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.system.births.origins import Origins
 from convgpu.daemon.system.open_files import FileIdentity
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import is_alive, start_time
@@ -66,9 +64,7 @@ class Attributor:
         sessions: of all containers.
         resolver: finds the containers of processes.
         control: the driver's control node.
-        origins: know where processes ran that have ended; none: nobody does.
-        namespaces: know what each of several processes holds that had one pid; none: nobody does.
-        unseen: finds memory of dead ones that nobody saw; none: it is nobody's.
+        ended: tell of processes that have ended.
     """
 
     def __init__(
@@ -77,17 +73,16 @@ class Attributor:
         sessions: SessionRegistry,
         resolver: ContainerResolver,
         control: FileIdentity | None = None,
-        origins: Origins | None = None,
-        namespaces: NamespaceQuestions | None = None,
-        unseen: UnseenMemory | None = None,
+        ended: EndedProcesses = NOBODY_TELLS,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
         self._users = DriverUsers(control)
-        self._origins = origins
-        self._namespaces = namespaces
-        self._unseen = unseen
+        self._origins = ended.origins
+        self._namespaces = ended.namespaces
+        self._unseen = ended.unseen
+        self._stays = ended.stays
         self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
         self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
         self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
@@ -271,12 +266,12 @@ class Attributor:
         return not self._machine.accounts(name) and size <= self._machine.offer(name).get(device, 0)
 
     def _managed(self, device: str, held: Mapping[int, int]) -> int:
-        """Return what processes with a session use beyond what the driver lists for them, in bytes."""
+        """Return what is used beyond what the driver lists for processes, in bytes, and what ended ones left."""
         used: dict[int, int] = defaultdict(int)
         for session in self._sessions.by_number.values():
             if session.pid in held and device in session.rows:
                 used[session.pid] += self._sessions.used_by(session, device)
-        return sum(max(size - held[pid], 0) for pid, size in used.items())
+        return sum(max(size - held[pid], 0) for pid, size in used.items()) + self._stays(device)
 
     def used(self, container: str, device: str) -> int:
         """Return what the hooks of a container account for on a device, in bytes."""

@@ -14,6 +14,7 @@ from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.gpu.nvml import Device, DeviceError, Devices
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.storage.devices import DeviceTable
 from convgpu.daemon.storage.rows import DeviceMemory
 
@@ -94,6 +95,7 @@ class Capacities:
         external: bytes of each device that external programs hold.
         own: bytes of each device that the driver takes for itself, with lasting memory that no process holds.
         least: the smallest figure that was seen for `own`.
+        outliving: what of the memory that no process holds is containers', and not external.
         conceded: bytes of each device that the driver refused although nobody is known to hold them.
 
     Args:
@@ -103,6 +105,7 @@ class Capacities:
         memory: of all devices, as measured at the start.
         rows: the capacities that follow from it.
         reserve: bytes of each device that are never handed out.
+        outliving: the attribute.
     """
 
     def __init__(
@@ -113,8 +116,10 @@ class Capacities:
         memory: Sequence[DeviceMemory],
         rows: Sequence[DeviceCapacity],
         reserve: int,
+        outliving: OutlivingMemory,
     ) -> None:
         self.rows = list(rows)
+        self.outliving = outliving
         self.total = {figures.device: figures.total for figures in memory}
         self.external = {figures.device: figures.external for figures in memory}
         self.conceded = dict.fromkeys(self.total, 0)
@@ -157,7 +162,7 @@ class Capacities:
             self.least[device] = min(self.least[device], max(before.unheld, attribution.unheld))
             lasting = min(before.unattributed, attribution.unattributed) if is_settled else self.own[device]
             self.own[device] = max(self.least[device], lasting)
-            self._settling.set_own(device, self.own[device])
+            self._settling.set_own(device, self.own[device] + self.outliving.stays(device))
         external = attribution.external + self.own[device] - self.least[device]
         if is_significant(self.external[device], external):
             self.external[device] = external

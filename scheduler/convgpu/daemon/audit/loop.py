@@ -55,6 +55,7 @@ class Audit:
         self._enforcement = enforcement
         self._followers = followers
         self._report = report
+        self._outliving = capacities.outliving
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
@@ -216,7 +217,9 @@ class Audit:
         """Return the (container, device) that took, past the hook, what others were granted or have reserved."""
         takers: set[OveruseRow] = set()
         for device in ledger.devices:
-            charged = {name: account.charged for name, account in ledger.on(device).items() if account.charged}
+            left = self._outliving.charged(device)  # it was leased before
+            charges = ((name, account.charged - left.get(name, 0)) for name, account in ledger.on(device).items())
+            charged = {name: size for name, size in charges if size > 0}
             lacks = self._driver.machine.is_reserved_taken(device)
             before = self._before.get(device)
             tolerated = before.tolerated if before is not None else {}
@@ -225,8 +228,9 @@ class Audit:
 
     def _charge(self, device: str, unleased: Mapping[str, int], accounts: Mapping[str, AccountView]) -> None:
         """Charge containers with their unleased memory, or with none any more."""
+        left = self._outliving.charged(device)
         for container in (self._charged[device] | unleased.keys()) & accounts.keys():
-            size = unleased.get(container, 0)
+            size = unleased.get(container, 0) + left.get(container, 0)
             if is_significant(accounts[container].charged, size):
                 self._driver.dispatch(e.UnleasedMemory(container, device, size))
         self._charged[device] = set(unleased)

@@ -80,7 +80,7 @@ class SessionFactory:
 
     def _flags(self, container: str) -> PageFlag:
         """Return what the page tells the hook of its container."""
-        flags = PageFlag.WITHDRAW
+        flags = PageFlag.WITHDRAW | PageFlag.EXPORTS
         if self.fixed.may_leave(container):
             flags |= PageFlag.ELASTIC
         if self.fixed.is_unified(container):

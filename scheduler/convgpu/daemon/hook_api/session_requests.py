@@ -57,6 +57,7 @@ class SessionRequests:
         self._judge = judge
         self._inspection = inspection
         self._elastic, self._fixed = suspension.elastic, suspension.fixed
+        self._outliving = lifecycle.outliving
         self._tasks = BackgroundTasks()
 
     def handle(self, session: Session, request: int, message: m.Message) -> None:
@@ -76,10 +77,10 @@ class SessionRequests:
                 self._begin(session, Kind.MEASUREMENT, request, partial(self._measure, session, request, message))
             case m.Query(device) if device < len(session.rows):
                 session.connection.send(self._usage(session, session.rows[device]), request)
-            case i.Withdraw():
-                self._lifecycle.withdraw(session, request)
-            case i.Listed() | i.Traced():
-                self._inspection.receive(session, request, message)
+            case i.Exported(device=device) if device < len(session.rows) or not message.size:
+                self._note_exported(session, request, message)
+            case i.Withdraw() | i.Listed() | i.Traced():
+                self._receive(session, request, message)
             case _:
                 if not (isinstance(message, ResidencyMessage) and self._elastic.receive(session, message)):
                     raise not_allowed(message, request)
@@ -94,6 +95,33 @@ class SessionRequests:
 
     def _measure(self, session: Session, request: int, message: m.Context) -> None:
         self._tasks.start(self._measure_context(session, request, message))
+
+    def _receive(self, session: Session, request: int, message: i.Withdraw | i.Listed | i.Traced) -> None:
+        if isinstance(message, i.Withdraw):
+            self._lifecycle.withdraw(session, request)
+        else:
+            self._inspection.receive(session, request, message)
+
+    def _note_exported(self, session: Session, request: int, message: i.Exported) -> None:
+        if self._outliving.note(session, message):
+            self._answer_exported(session, request, message)
+        else:
+            self._begin(session, Kind.MEASUREMENT, request, partial(self._copy, session, request, message))
+
+    def _copy(self, session: Session, request: int, message: i.Exported) -> None:
+        self._tasks.start(self._copy_instance(session, request, message))
+
+    async def _copy_instance(self, session: Session, request: int, message: i.Exported) -> None:
+        """Take a copy of the instance by which a process tells what it exported; it goes on when that is done."""
+        try:
+            await self._outliving.copy(session, message)
+        finally:
+            self._sessions.requests.done(session, Kind.MEASUREMENT)
+        self._answer_exported(session, request, message)
+
+    def _answer_exported(self, session: Session, request: int, message: i.Exported) -> None:
+        if request and session.number in self._sessions.by_number:
+            session.connection.send(self._usage(session, session.rows[message.device]), request)
 
     def _allocate_fixed(self, session: Session, request: int, message: m.Allocate) -> None:
         """Let more of what the process is granted be memory that cannot leave; it never waits for that."""

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementRequested
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation, Session
 from convgpu.daemon.storage.history import History
@@ -21,18 +22,11 @@ from convgpu.protocol.wire import Reason
 _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  # as the hook names them
 
 
-class SettlingWatcher(Protocol):
-    """Watches the settling memory of ended processes."""
-
-    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
-        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
-
-
 class SessionLifecycle:
     """Turns the actions of processes into events, and keeps the registry up to date.
 
     Args:
-        settling: gets the usage of a process when it ends.
+        ended: follows what a process used after its end.
         table: forgets the processes that ended.
         wall_clock: Unix seconds.
         shares: of the event loop.
@@ -43,7 +37,7 @@ class SessionLifecycle:
         driver: MachineDriver,
         registry: SessionRegistry,
         history: History,
-        settling: SettlingWatcher,
+        ended: EndedMemory,
         table: SessionTable,
         wall_clock: Callable[[], float],
         shares: Shares,
@@ -51,10 +45,15 @@ class SessionLifecycle:
         self._driver = driver
         self._registry = registry
         self._history = history
-        self._settling = settling
+        self._ended = ended
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
+
+    @property
+    def outliving(self) -> OutlivingMemory:
+        """What processes exported, and left."""
+        return self._ended.outliving
 
     def next_number(self) -> int:
         """Return a number for a session that was never given before."""
@@ -79,15 +78,18 @@ class SessionLifecycle:
 
     def reconnect(self, session: Session, previous: Session, held: dict[str, int]) -> None:
         """Replace the session `previous` of the same process; `held`: its usage, in bytes per device."""
+        used = {uuid: self._registry.used_by(previous, uuid) for uuid in previous.rows}
         self._registry.remove(previous)
         if previous.process is not None:
             os.close(previous.process)
         self._registry.add(session)
         late = isinstance(previous.connection, Absent)
         self._driver.dispatch(e.SessionReconnected(session.number, previous.number, held, late))
+        self.outliving.reconnect(session, previous, used, held)
 
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""
+        self.outliving.look(session.container)
         request = self._driver.next_number()
         device = session.rows[row] if row < len(session.rows) else ""
         self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
@@ -142,8 +144,9 @@ class SessionLifecycle:
         headroom = session.take_all_headroom()
         leases = {uuid: self._registry.lease(session, uuid) for uuid in session.rows}
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
+        kept = self.outliving.leave(session, used)
         if used:
-            self._settling.watch(session.number, session.process, used)
+            self._ended.settling.watch(session.number, session.process, used)
         elif session.process is not None:
             os.close(session.process)
-        return e.SessionEnded(session.number, headroom)
+        return e.SessionEnded(session.number, headroom, kept)

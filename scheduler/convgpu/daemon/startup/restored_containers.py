@@ -10,6 +10,7 @@ import msgspec
 
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.audit.doubts.namespaces import NamespaceQuestions
 from convgpu.daemon.audit.doubts.unseen import UnseenMemory
 from convgpu.daemon.audit.ends.survivors import Ender
@@ -60,9 +61,7 @@ class RestoredContainers:
     report: AuditReport
     pauses: PauseText
     sampler: UsageSampler
-    origins: Origins
-    namespaces: NamespaceQuestions
-    unseen: UnseenMemory
+    ended: EndedProcesses
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -71,9 +70,7 @@ class RestoredContainers:
         self.running.shares.close()
         self.audit.close()
         self.sampler.close()
-        self.origins.close()
-        self.namespaces.close()
-        self.unseen.close()
+        self.ended.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
@@ -93,9 +90,9 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
-    namespaces = NamespaceQuestions(host.nvml)
-    unseen = UnseenMemory(host.nvml)
-    attributor = Attributor(running.machine, running.sessions, resolver, host.control, origins, namespaces, unseen)
+    stays = running.capacities.outliving.stays
+    ended = EndedProcesses(origins, NamespaceQuestions(host.nvml), UnseenMemory(host.nvml), stays)
+    attributor = Attributor(running.machine, running.sessions, resolver, host.control, ended)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least
@@ -110,9 +107,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     usage = _start_sampler(running, containers, report)
     if settings.audit:
         origins.start()
-    asked = origins, namespaces, unseen
     return RestoredContainers(
-        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, *asked
+        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, usage, ended
     )
 
 

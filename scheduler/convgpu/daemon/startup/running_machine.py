@@ -25,6 +25,7 @@ from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
+from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
@@ -84,25 +85,25 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     performer = EffectPerformer(machine, sessions, history, store.volumes, notices)
     recorder = _begin_recording(header, settings)
     driver = MachineDriver(loop, machine, performer, on_failure, recorder.record if recorder else record_nothing)
-    for row in host.capacities:
-        driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
-    log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
+    _tell_capacities(host, driver)
     terms = plan_oversubscription(host, settings)
     for device in host.capacities if terms.granule else ():
         driver.dispatch(ReuseBounded(device.uuid, terms.reuse_count(device.uuid)))
     elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
     performer.move = elastic.perform
-    own = {figures.device: figures.own for figures in host.memory}
+    own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
+    outliving = OutlivingMemory(driver)
+    ended = EndedMemory(settling, outliving)
     return RunningMachine(
         host=host,
         history=history,
         sessions=sessions,
         driver=driver,
         settling=settling,
-        lifecycle=SessionLifecycle(driver, sessions, history, settling, store.sessions, time.time, shares),
+        lifecycle=SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares),
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
-        capacities=Capacities(driver, store.devices, settling, host.memory, host.capacities, settings.reserve),
+        capacities=Capacities(driver, store.devices, settling, host.memory, rows, settings.reserve, outliving),
         recorder=recorder,
         elastic=elastic,
         porter=porter,
@@ -110,6 +111,12 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         oversubscription=terms,
         notices=notices,
     )
+
+
+def _tell_capacities(host: OpenedHost, driver: MachineDriver) -> None:
+    for row in host.capacities:
+        driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
+    log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
 
 
 def _make_machine(header: Header, settings: Settings) -> Machine:

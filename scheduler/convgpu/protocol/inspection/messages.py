@@ -59,4 +59,19 @@ class Explained:
     text: str
 
 
-InspectionMessage = List | Listed | Traced | Withdraw | Explained
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Others may have memory of row `device` by a descriptor, `size` bytes (0: not any more) by that `name`.
+
+    The process's epoll instance `instance` of that `generation` knows the descriptor as `number`.
+    """
+
+    name: int
+    size: int
+    device: int
+    instance: int
+    number: int
+    generation: int
+
+
+InspectionMessage = List | Listed | Traced | Withdraw | Explained | Exported

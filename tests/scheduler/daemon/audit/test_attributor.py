@@ -9,6 +9,7 @@ import pytest
 
 from convgpu.core.audit.attribution import ALL, UNCOUNTED, MemorySample, Owner
 from convgpu.daemon.audit.attributor import Attributor
+from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.system.procfs import start_time
 
 
@@ -58,7 +59,7 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     followed = []
     searching = SimpleNamespace(found=lambda _: {A: found}, follow=lambda sizes, _: followed.append(sizes))
     parts = cast("Any", (machine, sessions, SimpleNamespace(index=lambda: index)))
-    attributor = Attributor(*parts, unseen=cast("Any", searching))
+    attributor = Attributor(*parts, ended=EndedProcesses(unseen=cast("Any", searching)))
     used = 5 * GIB + UNCOUNTED + GIB + nobodys
     sample = MemorySample("gpu", 16 * GIB, used, {pid: 0}, starts={pid: start_time(pid)})
     attributor.see_unlisted("gpu", 0, GIB)

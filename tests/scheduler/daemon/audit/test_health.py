@@ -17,6 +17,7 @@ from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
@@ -35,6 +36,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
+from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
@@ -100,12 +102,17 @@ class Parts:
         notices = PauseNotices(loop, self.sessions, None)
         performer = EffectPerformer(machine, self.sessions, history, self.store.volumes, notices)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
-        settling = Settling(executor, {one.device: one.own for one in memory}, lambda _: None)
+        self.outliving = outliving = OutlivingMemory(driver)
+        own = {one.device: one.own for one in memory}
+        settling = Settling(executor, own, lambda _: None)
         table = self.store.sessions
-        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, table, time.time, shares)
-        self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0)
+        ended = EndedMemory(settling, outliving)
+        self.lifecycle = SessionLifecycle(driver, self.sessions, history, ended, table, time.time, shares)
+        self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0, outliving)
         self.report = AuditReport()
-        self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
+        self.attributor = Attributor(
+            machine, self.sessions, ContainerResolver(self.sessions, dict), ended=EndedProcesses(stays=outliving.stays)
+        )
         rules = OveruseRules("warn", 10.0)
         ender = Ender(self.report.surviving)
         overuse = OveruseEnforcer(self.sessions, history, self.report, rules, ender)

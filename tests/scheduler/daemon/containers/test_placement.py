@@ -47,7 +47,7 @@ def test_two_containers_do_not_collide(tmp_path: Path) -> None:
         assert daemon.state("a")["placement"]["uuids"] == []
         processes = {name: Process(folder) for name, folder in folders.items()}
         [row] = processes["a"].hello().devices
-        assert (row.limit, flags(processes["a"])) == (8 * GIB, PageFlag.CHOSEN | PageFlag.WITHDRAW)
+        assert (row.limit, flags(processes["a"])) == (8 * GIB, PageFlag.CHOSEN | PageFlag.WITHDRAW | PageFlag.EXPORTS)
         processes["b"].hello()
         assert (where(daemon, "a"), where(daemon, "b")) == ([0], [1])
         placement = daemon.state("b")["placement"]
@@ -256,7 +256,7 @@ def test_a_place_ends_with_the_last_process_and_outlives_the_scheduler(tmp_path:
         other.hello()
         assert where(daemon, "b") == [1]
         [again] = process.reconnect(((row.uuid, GIB),)).devices
-        assert (again.uuid, flags(process)) == (row.uuid, PageFlag.CHOSEN | PageFlag.WITHDRAW)
+        assert (again.uuid, flags(process)) == (row.uuid, PageFlag.CHOSEN | PageFlag.WITHDRAW | PageFlag.EXPORTS)
         process.end()
         wait_until(lambda: where(daemon, "a") == [], "it is free to be placed anew")
         Process(daemon.container("c", memory="16g", gpus="0")).hello()

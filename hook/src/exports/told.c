@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instance is one of its own: the scheduler asks it for single entries by their numbers (kcmp(2)), so
+ * each descriptor is entered under a number that no other one had for a while. Programs close descriptors
+ * that they do not know: an instance that does not know our mark is not ours any more, and the next one has
+ * another generation. What the scheduler has copies of, goes on.
+ */
+#include "exports/told.h"
+
+#include "base/fork_reset.h"
+#include "base/no_cancel.h"
+#include "exports/descriptors.h"
+#include "exports/kept.h"
+#include "scheduler/account.h"
+#include "scheduler/channel.h"
+#include "tables/registry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { HIGH = 960, FIRST_NUMBER = 512, NUMBERS = 256 };
+
+/* Guards the instance and `told`. Inside the families' locks; asking the scheduler is outside. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int instance = -1, mark = -1;
+static uint32_t generation, next_number;
+static uint32_t told_to; /* account_hears_of_exports(), when all was told last */
+static void untell(const struct allocation *entry);
+/* By name; `value` is the number of its last descriptor, and above that the generation. */
+static struct kept told = {
+    .entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = untell};
+
+static int raise_number(int low) {
+    int high = low < 0 ? -1 : (int)syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, HIGH);
+    if (high < 0) return low;
+    close(low);
+    return high;
+}
+
+static bool is_ours(void) {
+    struct epoll_event nothing = {.events = 0};
+    return instance >= 0 && epoll_ctl(instance, EPOLL_CTL_MOD, mark, &nothing) == 0;
+}
+
+/* `lock` is held. */
+static bool make_instance(void) {
+    struct epoll_event nothing = {.events = 0};
+    if (is_ours()) return true;
+    generation++;
+    mark = raise_number(eventfd(0, EFD_CLOEXEC));
+    instance = mark < 0 ? -1 : raise_number(epoll_create1(EPOLL_CLOEXEC));
+    return instance >= 0 && epoll_ctl(instance, EPOLL_CTL_ADD, mark, &nothing) == 0;
+}
+
+/* Enters the file under a number that others had as long ago as can be. -1: it cannot be. `lock` is held. */
+static int enter(int descriptor) {
+    struct epoll_event nothing = {.events = 0};
+    int wanted = FIRST_NUMBER + (int)(next_number++ % NUMBERS);
+    int other = (int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, wanted);
+    int number = other < 0 ? descriptor : other;
+    bool entered = make_instance() && epoll_ctl(instance, EPOLL_CTL_ADD, number, &nothing) == 0;
+    if (other >= 0) close(other);
+    return entered ? number : -1;
+}
+
+static struct convgpu_exported body_of(const struct allocation *entry) {
+    return (struct convgpu_exported){.name = entry->address,
+                                     .size = entry->size,
+                                     .instance = (uint32_t)instance,
+                                     .number = (uint32_t)entry->value,
+                                     .generation = (uint32_t)(entry->value >> 32)};
+}
+
+/* Nobody has it any more. */
+static void untell(const struct allocation *entry) {
+    struct convgpu_exported body = body_of(entry);
+    body.size = 0;
+    if (account_hears_of_exports() != 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+}
+
+/* Replaces or adds the entry, and tells of it. */
+static void tell(struct allocation entry) {
+    struct allocation before;
+    pthread_mutex_lock(&lock);
+    if (allocations_remove(&told.entries, entry.address, &before)) {
+        told.count--;
+        descriptors_wait_for(-1);
+    }
+    (void)kept_enter(&told, entry);
+    struct convgpu_exported body = body_of(&entry);
+    pthread_mutex_unlock(&lock);
+    struct channel_answer answer;
+    if (entry.size > 0 && account_hears_of_exports() != 0)
+        (void)channel_query((uint32_t)entry.device, &body, &answer);
+}
+
+bool told_watch(uint64_t name, int device, uint64_t size, int descriptor) {
+    int saved_errno = errno, cancellation = no_cancel_begin();
+    bool watched = descriptors_watch(name, descriptor);
+    if (watched && device >= 0) {
+        pthread_mutex_lock(&lock);
+        int number = enter(descriptor);
+        uint64_t value = (uint64_t)generation << 32 | (uint32_t)number;
+        pthread_mutex_unlock(&lock);
+        struct allocation entry = {
+            .address = name, .size = size, .device = (uint64_t)device & 63, .value = value};
+        if (number >= 0) tell(entry);
+    }
+    no_cancel_end(cancellation);
+    errno = saved_errno;
+    return watched;
+}
+
+void told_grow(uint64_t name, uint64_t size) {
+    struct allocation entry;
+    if (!allocations_find(&told.entries, name, &entry) || entry.size >= size) return;
+    entry.size = size;
+    tell(entry);
+}
+
+/* A new connection knows nothing of it yet, but of the last descriptor only. `lock` is held. */
+static void tell_again(void) {
+    struct allocation entry, replaced;
+    while (kept_pop(&told.entries, &entry)) {
+        int row = account_row((uint32_t)entry.device);
+        struct convgpu_exported body = body_of(&entry);
+        body.device = (uint32_t)row;
+        if (row >= 0 && entry.size > 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+        (void)allocations_insert(&told.open, entry, &replaced);
+    }
+    while (kept_pop(&told.open, &entry)) (void)allocations_insert(&told.entries, entry, &replaced);
+}
+
+static void told_look(void) {
+    uint32_t hears = account_hears_of_exports();
+    if (told.count == 0) return;
+    pthread_mutex_lock(&lock);
+    kept_reclaim(&told);
+    if (hears != 0 && told_to != hears) tell_again();
+    told_to = hears;
+    pthread_mutex_unlock(&lock);
+}
+
+static void told_reset(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (is_ours()) {
+        close(instance);
+        close(mark);
+    }
+    instance = mark = -1;
+    generation = next_number = told_to = 0;
+    kept_reset(&told);
+}
+REGISTER_FAMILY(told, .reset = told_reset, .unkeep = told_look);

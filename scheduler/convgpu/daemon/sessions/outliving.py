@@ -1,0 +1,269 @@
+"""Memory that outlives its process: others have descriptors of it, and the driver counts it for nobody then.
+
+A process tells of each descriptor by which it exported memory, and by which number an epoll instance of its own knows
+it. We have a copy of the instance: the kernel forgets the entry with the last descriptor, wherever that is. So what a
+process had exported and somebody has still when it ends, stays charged to its container as long as it is so, and to
+nobody else (docs/decisions/0207).
+
+This is beside what an audit finds beyond leases; both together are the charge in the ledger.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from convgpu.core import events as e
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.session import Session
+from convgpu.daemon.system.background_tasks import BackgroundTasks
+from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
+from convgpu.daemon.system.processes.epoll_entries import copy_instance, has_entry
+from convgpu.protocol.inspection.messages import Exported
+from convgpu.protocol.records import Unlimited
+
+log = logging.getLogger(__name__)
+
+# Seconds between looks at what ended processes left, and for one.
+_STEP: Final = 0.5
+_PATIENCE: Final = 0.2
+# Seconds that the event loop looks when a process ends; what it did not come to counts as open.
+_AT_ONCE: Final = 0.003
+_COPYING: Final = 2.0  # seconds for what takes some microseconds
+# Of a container: copies of instances (one for each process that exports), and descriptors of a process.
+_MOST_COPIES: Final = 256
+_MOST_ROWS: Final = 4096
+_WHY: Final = (
+    "a process of it that has ended exported memory, and somebody has the descriptor; it is charged with that. End who "
+    "was sent it"
+)
+# In place of a copy: there is none, or not yet, and nothing that the instance knows is charged.
+UNKNOWN: Final = -1
+_Instance = tuple[int, int]  # the process's descriptor, and its generation
+
+
+@dataclass(slots=True)
+class _Row:
+    """Memory of a device, in bytes, and the entries of its descriptors."""
+
+    device: str
+    size: int
+    entries: set[tuple[_Instance, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Exports:
+    """What a process exported, by the name that it gave it.
+
+    Attributes:
+        most: bytes by device that may be charged: what the process used.
+        charged: likewise, that are charged since its end.
+    """
+
+    container: str
+    copies: dict[_Instance, int] = field(default_factory=dict)
+    rows: dict[int, _Row] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    charged: Counter[str] = field(default_factory=Counter)
+    is_closed: bool = False
+
+    def forget_closed(self, seconds: float) -> None:
+        """Forget what nobody has any more, for so many seconds."""
+        end = time.monotonic() + seconds
+        for name, row in list(self.rows.items()):
+            if time.monotonic() > end:
+                return
+            if not any(self._is_there(*entry) for entry in list(row.entries)):
+                self.rows.pop(name, None)
+
+    def _is_there(self, instance: _Instance, number: int) -> bool:
+        copy = self.copies.get(instance, UNKNOWN)
+        return copy != UNKNOWN and has_entry(copy, number)
+
+    def sizes(self) -> Counter[str]:
+        """Return what somebody has, but no more than may be charged."""
+        found: Counter[str] = Counter()
+        for row in list(self.rows.values()):
+            found[row.device] += row.size
+        return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
+
+    def close(self) -> None:
+        """Close the copies; as they may have millions of entries, that may take seconds."""
+        for copy in self.copies.values():
+            if copy != UNKNOWN:
+                os.close(copy)
+
+
+def _forget_closed(left: Sequence[_Exports]) -> None:
+    for one in left:
+        one.forget_closed(_PATIENCE / len(left))
+
+
+class OutlivingMemory:
+    """Knows what processes exported, and has their containers charged with what others have after their ends."""
+
+    def __init__(self, driver: MachineDriver) -> None:
+        self._driver = driver
+        self._living: dict[int, _Exports] = {}  # by session
+        self._left: list[_Exports] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
+
+    # -- living processes ------------------------------------------------------------------------------------
+
+    def note(self, session: Session, told: Exported) -> bool:
+        """Note what a process tells; say whether its instance is known, or asked for. Else `copy` is to follow."""
+        exports = self._living.setdefault(session.number, _Exports(session.container))
+        if not told.size:
+            exports.rows.pop(told.name, None)
+            return True
+        instance = told.instance, told.generation
+        if len(exports.rows) < _MOST_ROWS or told.name in exports.rows:
+            row = exports.rows.setdefault(told.name, _Row(session.rows[told.device], told.size))
+            row.size = max(row.size, told.size)
+            if len(row.entries) < _MOST_ROWS:
+                row.entries.add((instance, told.number))
+        return instance in exports.copies
+
+    async def copy(self, session: Session, told: Exported) -> None:
+        """Take a copy of an instance of a process. Where that fails, what the process told is not known."""
+        exports, instance = self._living.get(session.number), (told.instance, told.generation)
+        process, pid = session.process, session.pid
+        if exports is None or instance in exports.copies or process is None:
+            return
+        if self._count_copies(session.container) >= _MOST_COPIES:
+            return
+        exports.copies[instance] = UNKNOWN
+        own = os.dup(process)
+
+        def work() -> int:
+            try:
+                return copy_instance(pid, own, instance[0])
+            finally:
+                os.close(own)
+
+        try:
+            copy = await asyncio.wait_for(in_daemon_thread(work), _COPYING)
+        except OSError as error:  # TimeoutError too
+            log.debug("what pid %d exported is not known: %s", pid, error)
+            return
+        if exports.is_closed:
+            await in_daemon_thread(partial(os.close, copy))
+        else:
+            exports.copies[instance] = copy
+
+    def _count_copies(self, container: str) -> int:
+        of_it = (one for one in (*self._living.values(), *self._left) if one.container == container)
+        return sum(len(one.copies) for one in of_it)
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def leave(self, session: Session, used: Mapping[str, int]) -> Mapping[str, int]:
+        """Return what stays charged at the end of a session, which used so many bytes of each device."""
+        exports = self._living.pop(session.number, None)
+        if exports is None:
+            return {}
+        exports.most = used
+        exports.forget_closed(_AT_ONCE)
+        exports.charged = exports.sizes()
+        kept = {device: size for device, size in exports.charged.items() if size}
+        if not kept:
+            self._close(exports)
+            return {}
+        for device, size in kept.items():
+            log.info("%s is charged with %d bytes of %s: %s", exports.container, size, device, _WHY)
+        self._left.append(exports)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return kept
+
+    def reconnect(self, session: Session, previous: Session, used: Mapping[str, int], held: Mapping[str, int]) -> None:
+        """Note that a process connected again, which used so much and holds so much, in bytes by device.
+
+        Who has executed another program holds nothing, and has left what others have.
+        """
+        exports = self._living.get(previous.number)
+        kept = self.leave(previous, {device: size - held.get(device, 0) for device, size in used.items()})
+        for device, size in kept.items():
+            account = self._driver.machine.account(session.container, device)
+            if account is not None:
+                self._driver.dispatch(e.UnleasedMemory(session.container, device, account.charged + size))
+        if exports is not None and not kept:
+            self._living[session.number] = exports
+
+    async def _look(self) -> None:
+        while self._left:
+            await asyncio.sleep(_STEP)
+            left = list(self._left)
+            await in_daemon_thread(partial(_forget_closed, left))
+            for one in left:
+                self._follow(one)
+
+    def look(self, container: str) -> None:
+        """Look at once at what a container left; what may be closed by now is not in the way of its next process."""
+        for one in [one for one in self._left if one.container == container]:
+            one.forget_closed(_AT_ONCE)
+            self._follow(one)
+
+    def _follow(self, exports: _Exports) -> None:
+        """Charge with no more than somebody has. Who is charged with less was removed, and made anew."""
+        if exports.is_closed:
+            return
+        name, sizes = exports.container, exports.sizes()
+        for device, size in list(exports.charged.items()):
+            account = self._driver.machine.account(name, device)
+            is_known = account is not None and account.charged >= size
+            left = min(size, sizes[device]) if is_known else 0
+            exports.charged[device] = left
+            if account is not None and is_known and left < size:
+                self._driver.dispatch(e.UnleasedMemory(name, device, account.charged - (size - left)))
+        if not any(exports.charged.values()):
+            self._left.remove(exports)
+            self._close(exports)
+
+    def _close(self, exports: _Exports) -> None:
+        exports.is_closed = True
+        self._tasks.start(in_daemon_thread(exports.close))
+
+    # -- figures ---------------------------------------------------------------------------------------------
+
+    def charged(self, device: str) -> Counter[str]:
+        """Return what containers are charged with on a device, in bytes."""
+        sizes: Counter[str] = Counter()
+        for one in self._left:
+            sizes[one.container] += one.charged[device]
+        return sizes
+
+    def stays(self, device: str) -> int:
+        """Return the bytes of a device that ended processes left to others."""
+        return sum(self.charged(device).values())
+
+    def rows(self, device: str) -> tuple[Unlimited, ...]:
+        """Return the same for administrators, by container."""
+        rows = sorted(self.charged(device).items())
+        return tuple(Unlimited(name, "", size, kept=_WHY) for name, size in rows if size)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+
+class SettlingWatcher(Protocol):
+    """Watches the settling memory of ended processes."""
+
+    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
+        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMemory:
+    """Follows what processes used after their end: what the driver is about to free, and what others keep."""
+
+    settling: SettlingWatcher
+    outliving: OutlivingMemory

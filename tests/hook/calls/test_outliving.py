@@ -1,0 +1,132 @@
+"""What a program leaves behind descriptors stays charged to its container after the program's end."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemon import Daemon, wait_until
+from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from scripted_session import GIB, MIB
+
+Join = Callable[..., Program]
+PIDFD_GETFD = 438
+SIZE = 512 * MIB
+LIMIT = 4 * GIB
+CONTEXT = 526 * MIB
+
+
+@pytest.fixture
+def folder(daemon: Daemon) -> Path:
+    return daemon.container("a", memory="4g")
+
+
+def number_of(program: Program, command: str) -> int:
+    result = program.call(command)
+    assert result.code == SUCCESS, command
+    return result.number
+
+
+def copy(program: Program, descriptor: int) -> int:
+    """Take a copy of a program's descriptor, as who was sent it."""
+    process = os.pidfd_open(program.pid)
+    try:
+        taken = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, descriptor, 0)
+    finally:
+        os.close(process)
+    assert taken >= 0, os.strerror(ctypes.get_errno())
+    return taken
+
+
+def used(daemon: Daemon, name: str = "a") -> int:
+    return sum(device["usage"] for device in daemon.state(name)["devices"])
+
+
+def leave(program: Program, size: int = SIZE, way: str = "handle") -> int:
+    """Let a program end that exported memory; return a descriptor of that."""
+    if way == "handle":
+        handle = number_of(program, f"create {size} 1 0")
+        descriptor = copy(program, number_of(program, f"export {handle}"))
+    elif way == "dma-buf":
+        address = number_of(program, f"alloc {size}")
+        descriptor = copy(program, number_of(program, f"givedmabuf {address} 4096"))
+    else:
+        pool = number_of(program, "newpool 1 0 0 1")
+        descriptor = copy(program, number_of(program, f"exportpool {pool}"))
+        address = number_of(program, f"frompool {size} {pool} 0")
+        assert program.call(f"exportpointer {address}").code == SUCCESS
+    program.kill()
+    return descriptor
+
+
+@pytest.mark.parametrize("way", ["handle", "dma-buf", "pool"])
+def test_it_is_charged_until_nobody_has_it(join: Join, daemon: Daemon, folder: Path, way: str) -> None:
+    stays = join(folder)
+    descriptor = leave(join(folder), way=way)
+    assert stays.call(f"alloc {LIMIT - SIZE - CONTEXT + 2 * MIB}").code == OUT_OF_MEMORY
+    number_of(stays, f"alloc {LIMIT - SIZE - CONTEXT}")
+    assert used(daemon) == LIMIT
+    [row] = daemon.admin.request("devices")["devices"][0]["unlimited"]
+    assert (row["name"], row["id"], row["size"]) == ("a", "", SIZE)
+    os.close(descriptor)
+    wait_until(lambda: used(daemon) == LIMIT - SIZE, "it is given back")
+    number_of(stays, f"alloc {SIZE}")
+
+
+def test_workers_that_end_one_after_the_other_have_no_more_than_the_limit(join: Join, folder: Path) -> None:
+    """Else a program has as much as there is, though nobody can use it; also in small pieces."""
+    small = [leave(join(folder), 2 * MIB) for _ in range(20)]
+    descriptors = [leave(join(folder)) for _ in range((LIMIT - CONTEXT - 40 * MIB) // SIZE)]
+    assert join(folder).call(f"create {SIZE} 1 0").code == OUT_OF_MEMORY
+    for descriptor in small + descriptors:
+        os.close(descriptor)
+
+
+def test_memory_that_nobody_keeps_is_had_by_the_next_worker(join: Join, folder: Path) -> None:
+    """It is looked at before that is refused."""
+    for _ in range(5):
+        os.close(leave(join(folder), LIMIT - CONTEXT))
+
+
+def test_nobody_else_is_charged_with_it(join: Join, daemon: Daemon, folder: Path) -> None:
+    """Also not whose worker ends at the same time, or had left as much."""
+    other = daemon.container("b", memory="4g")
+    before = leave(join(other))
+    worker, honest = join(folder), join(other)
+    os.close(copy(honest, number_of(honest, f"export {number_of(honest, f'create {SIZE} 1 0')}")))
+    descriptor = leave(worker)
+    honest.kill()
+    os.close(before)
+    wait_until(lambda: (used(daemon), used(daemon, "b")) == (SIZE, 0), "each has its own")
+    os.close(descriptor)
+
+
+def test_a_container_that_is_started_again_has_left_what_it_left(join: Join, daemon: Daemon, folder: Path) -> None:
+    """While its volume is there; then it is nobody's."""
+    descriptor = leave(join(folder))
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("mount", name="a", id="2")
+    assert join(folder).call(f"alloc {LIMIT - SIZE - CONTEXT + 2 * MIB}").code == OUT_OF_MEMORY
+    os.close(descriptor)
+
+
+def test_a_new_scheduler_is_told_again(join: Join, daemon: Daemon, folder: Path) -> None:
+    worker = join(folder)
+    own = count_instances(daemon)
+    descriptor = copy(worker, number_of(worker, f"export {number_of(worker, f'create {SIZE} 1 0')}"))
+    assert count_instances(daemon) == own + 1
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: count_instances(daemon) == own + 1, "the scheduler has a copy")
+    worker.kill()
+    wait_until(lambda: used(daemon) == SIZE, "it is left")
+    os.close(descriptor)
+    wait_until(lambda: used(daemon) == 0, "it is given back")
+
+
+def count_instances(daemon: Daemon) -> int:
+    """How many epoll instances the scheduler has open."""
+    assert daemon.process is not None
+    links = [link.readlink() for link in Path(f"/proc/{daemon.process.pid}/fd").iterdir() if link.is_symlink()]
+    return sum("[eventpoll]" in str(link) for link in links)
