@@ -13,6 +13,7 @@ from convgpu.daemon.sessions.session import PendingAllocation, Session
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
+from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.daemon.transport.connection import Absent
 from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -46,6 +47,7 @@ class SessionLifecycle:
         self._registry = registry
         self._history = history
         self._ended = ended
+        self._tasks = BackgroundTasks()
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -89,9 +91,20 @@ class SessionLifecycle:
 
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""
-        self.outliving.look(session.container)
-        request = self._driver.next_number()
         device = session.rows[row] if row < len(session.rows) else ""
+        if self.outliving.is_in_the_way(session.container, device, size):
+            self._tasks.start(self._look_and_ask(session, frame, device, size, call))
+        else:
+            self._ask(session, frame, device, size, call)
+
+    async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        """Ask for memory when it was looked whether what ended processes left is there still."""
+        await self.outliving.look(session.container)
+        if session.number in self._registry.by_number:
+            self._ask(session, frame, device, size, call)
+
+    def _ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        request = self._driver.next_number()
         self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
         is_context = call in _CONTEXT_CALLS
         self._driver.dispatch(e.AllocationRequested(session.number, request, device, size, is_context))

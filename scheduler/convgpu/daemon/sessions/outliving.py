@@ -14,6 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -29,15 +30,15 @@ from convgpu.protocol.records import Unlimited
 
 log = logging.getLogger(__name__)
 
-# Seconds between looks at what ended processes left, and for one.
+# Seconds between looks at what ended processes left, and for one. A look at a single entry takes 20 us, but some 20 ms
+# where the program has made an instance of millions: so none is in the event loop.
 _STEP: Final = 0.5
 _PATIENCE: Final = 0.2
-# Seconds that the event loop looks when a process ends; what it did not come to counts as open.
-_AT_ONCE: Final = 0.003
 _COPYING: Final = 2.0  # seconds for what takes some microseconds
-# Of a container: copies of instances (one for each process that exports), and descriptors of a process.
+# Of a container: copies of instances (one for each process that exports). Of a process: names, and entries of all.
 _MOST_COPIES: Final = 256
 _MOST_ROWS: Final = 4096
+_MOST_ENTRIES: Final = 16_384
 _WHY: Final = (
     "a process of it that has ended exported memory, and somebody has the descriptor; it is charged with that. End who "
     "was sent it"
@@ -70,7 +71,9 @@ class _Exports:
     rows: dict[int, _Row] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     charged: Counter[str] = field(default_factory=Counter)
+    entries: int = 0
     is_closed: bool = False
+    is_logged: bool = False
 
     def forget_closed(self, seconds: float) -> None:
         """Forget what nobody has any more, for so many seconds."""
@@ -92,6 +95,13 @@ class _Exports:
             found[row.device] += row.size
         return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
 
+    def log_once(self) -> None:
+        """Say what is charged, when it was looked at for the first time."""
+        if not self.is_logged:
+            self.is_logged = True
+            for device, size in self.charged.items():
+                log.info("%s is charged with %d bytes of %s: %s", self.container, size, device, _WHY)
+
     def close(self) -> None:
         """Close the copies; as they may have millions of entries, that may take seconds."""
         for copy in self.copies.values():
@@ -112,6 +122,8 @@ class OutlivingMemory:
         self._living: dict[int, _Exports] = {}  # by session
         self._left: list[_Exports] = []
         self._looking: asyncio.Task[None] | None = None
+        self._looks: dict[str, asyncio.Task[None]] = {}  # that were asked for, by container
+        self._wake = asyncio.Event()
         self._tasks = BackgroundTasks()
 
     # -- living processes ------------------------------------------------------------------------------------
@@ -120,14 +132,16 @@ class OutlivingMemory:
         """Note what a process tells; say whether its instance is known, or asked for. Else `copy` is to follow."""
         exports = self._living.setdefault(session.number, _Exports(session.container))
         if not told.size:
-            exports.rows.pop(told.name, None)
+            if (gone := exports.rows.pop(told.name, None)) is not None:
+                exports.entries -= len(gone.entries)
             return True
         instance = told.instance, told.generation
         if len(exports.rows) < _MOST_ROWS or told.name in exports.rows:
             row = exports.rows.setdefault(told.name, _Row(session.rows[told.device], told.size))
             row.size = max(row.size, told.size)
-            if len(row.entries) < _MOST_ROWS:
+            if exports.entries < _MOST_ENTRIES and (instance, told.number) not in row.entries:
                 row.entries.add((instance, told.number))
+                exports.entries += 1
         return instance in exports.copies
 
     async def copy(self, session: Session, told: Exported) -> None:
@@ -164,22 +178,16 @@ class OutlivingMemory:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def leave(self, session: Session, used: Mapping[str, int]) -> Mapping[str, int]:
-        """Return what stays charged at the end of a session, which used so many bytes of each device."""
+        """Return what stays charged at the end of a session, which used so many bytes of each device.
+
+        All that the process did not say to be closed: a look follows at once.
+        """
         exports = self._living.pop(session.number, None)
         if exports is None:
             return {}
-        exports.most = used
-        exports.forget_closed(_AT_ONCE)
-        exports.charged = exports.sizes()
-        kept = {device: size for device, size in exports.charged.items() if size}
+        kept = self._charge(exports, used)
         if not kept:
             self._close(exports)
-            return {}
-        for device, size in kept.items():
-            log.info("%s is charged with %d bytes of %s: %s", exports.container, size, device, _WHY)
-        self._left.append(exports)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
         return kept
 
     def reconnect(self, session: Session, previous: Session, used: Mapping[str, int], held: Mapping[str, int]) -> None:
@@ -187,28 +195,55 @@ class OutlivingMemory:
 
         Who has executed another program holds nothing, and has left what others have.
         """
-        exports = self._living.get(previous.number)
-        kept = self.leave(previous, {device: size - held.get(device, 0) for device, size in used.items()})
+        exports = self._living.pop(previous.number, None)
+        if exports is None:
+            return
+        kept = self._charge(exports, {device: size - held.get(device, 0) for device, size in used.items()})
         for device, size in kept.items():
             account = self._driver.machine.account(session.container, device)
             if account is not None:
                 self._driver.dispatch(e.UnleasedMemory(session.container, device, account.charged + size))
-        if exports is not None and not kept:
+        if not kept:
             self._living[session.number] = exports
 
-    async def _look(self) -> None:
-        while self._left:
-            await asyncio.sleep(_STEP)
-            left = list(self._left)
-            await in_daemon_thread(partial(_forget_closed, left))
-            for one in left:
-                self._follow(one)
+    def _charge(self, exports: _Exports, most: Mapping[str, int]) -> Mapping[str, int]:
+        exports.most = most
+        exports.charged = exports.sizes()
+        kept = {device: size for device, size in exports.charged.items() if size > 0}
+        if kept:
+            self._left.append(exports)
+            self._wake.set()
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.get_running_loop().create_task(self._look_always())
+        return kept
 
-    def look(self, container: str) -> None:
-        """Look at once at what a container left; what may be closed by now is not in the way of its next process."""
-        for one in [one for one in self._left if one.container == container]:
-            one.forget_closed(_AT_ONCE)
+    async def _look_always(self) -> None:
+        while self._left:
+            self._wake.clear()
+            await self._look_at(list(self._left))
+            for one in self._left:
+                one.log_once()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _STEP)
+
+    async def _look_at(self, left: Sequence[_Exports]) -> None:
+        await in_daemon_thread(partial(_forget_closed, left))
+        for one in left:
             self._follow(one)
+
+    def is_in_the_way(self, container: str, device: str, size: int) -> bool:
+        """Say whether an allocation is above the limit with what ended processes left, and not without it."""
+        left = self.charged(device)[container] if self._left else 0
+        account = self._driver.machine.account(container, device) if left else None
+        return account is not None and account.held - left + size <= account.limit < account.held + size
+
+    async def look(self, container: str) -> None:
+        """Look at what a container left: what is closed by now is not in the way of its next process."""
+        if container not in self._looks:
+            left = [one for one in self._left if one.container == container]
+            self._looks[container] = asyncio.get_running_loop().create_task(self._look_at(left))
+            self._looks[container].add_done_callback(lambda _: self._looks.pop(container))
+        await asyncio.shield(self._looks[container])
 
     def _follow(self, exports: _Exports) -> None:
         """Charge with no more than somebody has. Who is charged with less was removed, and made anew."""
@@ -217,11 +252,10 @@ class OutlivingMemory:
         name, sizes = exports.container, exports.sizes()
         for device, size in list(exports.charged.items()):
             account = self._driver.machine.account(name, device)
-            is_known = account is not None and account.charged >= size
-            left = min(size, sizes[device]) if is_known else 0
-            exports.charged[device] = left
-            if account is not None and is_known and left < size:
-                self._driver.dispatch(e.UnleasedMemory(name, device, account.charged - (size - left)))
+            now = account.charged if account is not None else 0
+            exports.charged[device] = left = min(size, sizes[device], now)
+            if (less := min(size, now) - left) > 0:
+                self._driver.dispatch(e.UnleasedMemory(name, device, now - less))
         if not any(exports.charged.values()):
             self._left.remove(exports)
             self._close(exports)

@@ -70,10 +70,10 @@ class Host:
         kept = self.outliving.leave(session, {"gpu": used})
         self.driver.dispatch(e.SessionEnded(session.number, {}, kept))
 
-    def charged(self) -> list[float]:
+    async def charged(self) -> list[float]:
         """GiB of both containers; what of them is known here is all of it."""
         for name in "ab":
-            self.outliving.look(name)
+            await self.outliving.look(name)
         self.driver.machine.check_invariants(0.0)
         accounts = [self.driver.machine.account(name, "gpu") for name in "ab"]
         charged = [account.charged if account else 0 for account in accounts]
@@ -105,13 +105,13 @@ def test_it_is_charged_as_long_as_somebody_has_it(on_host: Callable[[Check], Non
         await host.tell(session, 7, 2 * GIB, first[0])
         await host.tell(session, 7, 2 * GIB, second[0])  # another descriptor of the same memory
         host.end(session, 3 * GIB)
-        assert host.charged() == [2, 0]
+        assert await host.charged() == [2, 0]
         [row] = host.outliving.rows("gpu")
         assert (row.name, row.id, row.size, row.kept != "") == ("a", "", 2 * GIB, True)
         os.close(first[1])
-        assert host.charged() == [2, 0]
+        assert await host.charged() == [2, 0]
         os.close(second[1])
-        assert host.charged() == [0, 0]
+        assert await host.charged() == [0, 0]
         assert host.outliving.rows("gpu") == ()
 
     on_host(check)
@@ -129,7 +129,7 @@ def test_what_nobody_has_at_the_end_is_charged_to_nobody(on_host: Callable[[Chec
         host.end(closed, 3 * GIB)
         host.end(other, 3 * GIB)
         host.end(host.session("a", GIB), GIB)
-        assert host.charged() == [0, 0]
+        assert await host.charged() == [0, 0]
 
     on_host(check)
 
@@ -143,7 +143,7 @@ def test_no_more_is_charged_than_was_used(on_host: Callable[[Check], None]) -> N
             for memory in (1, 2):
                 await host.tell(session, memory, 9 * GIB, host.export()[0])
             host.end(session, used)
-        assert host.charged() == [1, 0]
+        assert await host.charged() == [1, 0]
 
     on_host(check)
 
@@ -155,7 +155,7 @@ def test_what_is_no_epoll_instance_tells_nothing(on_host: Callable[[Check], None
         for instance in (number, 1 << 20, 0):
             await host.tell(session, instance, GIB, number, instance)
         host.end(session, 2 * GIB)
-        assert host.charged() == [0, 0]
+        assert await host.charged() == [0, 0]
 
     on_host(check)
 
@@ -168,10 +168,10 @@ def test_who_executes_another_program_has_left_what_others_have(on_host: Callabl
             after = SimpleNamespace(**vars(session) | {"number": host.driver.next_number()})
             host.driver.dispatch(e.SessionReconnected(after.number, session.number, {"gpu": held}))
             host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": held})
-            assert host.charged() == [charged, 0]
+            assert await host.charged() == [charged, 0]
             session = after
         host.end(session, 0)
-        assert host.charged() == [2, 0]
+        assert await host.charged() == [2, 0]
 
     on_host(check)
 
@@ -187,9 +187,9 @@ def test_who_has_ended_is_charged_until_its_volume_is_removed(on_host: Callable[
         host.driver.dispatch(e.ContainerEnded("a"))
         host.driver.dispatch(e.ContainerRemoved("b"))
         host.driver.dispatch(e.ContainerCreated("b", {"gpu": 4 * GIB}))
-        assert host.charged() == [1, 0]
+        assert await host.charged() == [1, 0]
         host.driver.dispatch(e.ContainerRemoved("a"))
-        assert host.charged() == [0, 0]
+        assert await host.charged() == [0, 0]
 
     on_host(check)
 
@@ -206,6 +206,19 @@ def test_it_is_looked_at_again_and_again(on_host: Callable[[Check], None], monke
         os.close(kept)
         while host.outliving.stays("gpu"):
             await asyncio.sleep(0)
-        assert host.charged() == [0, 0]
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
+def test_an_allocation_waits_for_a_look_where_that_may_help(on_host: Callable[[Check], None]) -> None:
+    async def check(host: Host) -> None:
+        assert not host.outliving.is_in_the_way("a", "gpu", 5 * GIB)
+        session = host.session("a", GIB)
+        await host.tell(session, 7, GIB, host.export()[0])
+        host.end(session, GIB)
+        asked = [(name, size) for name in "ab" for size in (3, 4, 5)]
+        found = [row for row in asked if host.outliving.is_in_the_way(row[0], "gpu", row[1] * GIB)]
+        assert found == [("a", 4)]
 
     on_host(check)
