@@ -30,7 +30,7 @@ from convgpu.protocol.records import Unlimited
 
 log = logging.getLogger(__name__)
 
-# Seconds between looks at what ended processes left, and for one. A look at a single entry takes 20 us, but some 20 ms
+# Seconds between looks at what ended processes left, and for one. A look at a single entry takes 20 us, but a second
 # where the program has made an instance of millions: so none is in the event loop.
 _STEP: Final = 0.5
 _PATIENCE: Final = 0.2
@@ -99,7 +99,7 @@ class _Exports:
         """Say what is charged, when it was looked at for the first time."""
         if not self.is_logged:
             self.is_logged = True
-            for device, size in self.charged.items():
+            for device, size in (+self.charged).items():
                 log.info("%s is charged with %d bytes of %s: %s", self.container, size, device, _WHY)
 
     def close(self) -> None:
@@ -218,18 +218,26 @@ class OutlivingMemory:
         return kept
 
     async def _look_always(self) -> None:
+        """Look at what each container left, every half second; who makes that slow, does so for himself."""
         while self._left:
             self._wake.clear()
-            await self._look_at(list(self._left))
-            for one in self._left:
-                one.log_once()
+            for container in {one.container for one in self._left}:
+                self._begin_look(container)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _STEP)
 
-    async def _look_at(self, left: Sequence[_Exports]) -> None:
+    def _begin_look(self, container: str) -> asyncio.Task[None]:
+        if container not in self._looks:
+            self._looks[container] = asyncio.get_running_loop().create_task(self._look_at(container))
+            self._looks[container].add_done_callback(lambda _: self._looks.pop(container))
+        return self._looks[container]
+
+    async def _look_at(self, container: str) -> None:
+        left = [one for one in self._left if one.container == container]
         await in_daemon_thread(partial(_forget_closed, left))
         for one in left:
             self._follow(one)
+            one.log_once()
 
     def is_in_the_way(self, container: str, device: str, size: int) -> bool:
         """Say whether an allocation is above the limit with what ended processes left, and not without it."""
@@ -239,11 +247,7 @@ class OutlivingMemory:
 
     async def look(self, container: str) -> None:
         """Look at what a container left: what is closed by now is not in the way of its next process."""
-        if container not in self._looks:
-            left = [one for one in self._left if one.container == container]
-            self._looks[container] = asyncio.get_running_loop().create_task(self._look_at(left))
-            self._looks[container].add_done_callback(lambda _: self._looks.pop(container))
-        await asyncio.shield(self._looks[container])
+        await asyncio.shield(self._begin_look(container))
 
     def _follow(self, exports: _Exports) -> None:
         """Charge with no more than somebody has. Who is charged with less was removed, and made anew."""
