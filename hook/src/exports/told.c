@@ -118,7 +118,10 @@ bool told_watch(uint64_t name, int device, uint64_t size, int descriptor) {
 
 void told_grow(uint64_t name, uint64_t size) {
     struct allocation entry;
-    if (!allocations_find(&told.entries, name, &entry) || entry.size >= size) return;
+    pthread_mutex_lock(&lock); /* a look takes entries out for a moment */
+    bool grows = allocations_find(&told.entries, name, &entry) && entry.size < size;
+    pthread_mutex_unlock(&lock);
+    if (!grows) return;
     entry.size = size;
     tell(entry);
 }
