@@ -7,7 +7,7 @@
 #include "exports/kept.h"
 #include "exports/told.h"
 
-enum { PARTS_SHIFT = 58 };
+enum { PARTS_SHIFT = 58, PAGE = 2 << 20 };
 _Static_assert(LIVE_PARTS == 1 << (64 - PARTS_SHIFT), "as many as the hash tells apart");
 
 struct allocations live_memory[LIVE_PARTS];
@@ -49,6 +49,11 @@ bool live_memory_mark_shared(CUdeviceptr address, size_t size) {
     return any;
 }
 
+/* What stays of small allocations, is the page that they share. */
+static uint64_t whole_pages(uint64_t size) {
+    return (size + PAGE - 1) / PAGE * PAGE;
+}
+
 bool live_memory_share(CUdeviceptr address, size_t size, int descriptor) {
     CUdeviceptr base;
     size_t length;
@@ -56,7 +61,7 @@ bool live_memory_share(CUdeviceptr address, size_t size, int descriptor) {
     bool all = true;
     for (CUdeviceptr at = address; at < address + size && find(at, &base, &length); at = base + length)
         if (allocations_find(&names, base, &name) && allocations_find(live_memory_part(base), base, &entry))
-            all = told_watch(name.value, (int)entry.device, entry.size, descriptor) && all;
+            all = told_watch(name.value, (int)entry.device, whole_pages(entry.size), descriptor) && all;
     return all;
 }
 

@@ -35,9 +35,14 @@ static bool started; /* the thread */
 static _Atomic uint32_t waited_for; /* things: the thread's futex */
 static _Atomic uint32_t exporting;  /* calls between descriptors_begin() and descriptors_end() */
 static _Atomic uint64_t names;
+static _Atomic uint32_t lost; /* instances that the program has closed */
 
 uint64_t descriptors_new_name(void) {
     return ++names;
+}
+
+uint32_t descriptors_lost(void) {
+    return lost;
 }
 
 void descriptors_begin(void) {
@@ -151,7 +156,7 @@ static int look(_Atomic int *instance, descriptors_each *each, void *argument) {
     int cancellation = no_cancel_begin(), error = read_list(number, &reading);
     bool is_closed = error == ENOENT && fcntl(number, F_GETFD) < 0;
     if (is_closed || (error == 0 && !reading.marked)) {
-        (void)atomic_compare_exchange_strong(instance, &number, -1);
+        if (atomic_compare_exchange_strong(instance, &number, -1)) lost++;
         error = 0;
     }
     no_cancel_end(cancellation);

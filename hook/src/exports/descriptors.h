@@ -17,6 +17,9 @@
 /* A name that nothing had before. */
 uint64_t descriptors_new_name(void);
 
+/* Returns how many of our lists the program has closed so far: what only those knew, seems to be closed. */
+uint32_t descriptors_lost(void);
+
 /* Around an export and descriptors_watch(): meanwhile everything may be open. */
 void descriptors_begin(void);
 void descriptors_end(void);

@@ -29,6 +29,7 @@ enum { HIGH = 960, FIRST_NUMBER = 512, NUMBERS = 256 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int instance = -1, mark = -1;
 static uint32_t generation, next_number;
+static uint32_t lost;    /* descriptors_lost(), when the last look began */
 static uint32_t told_to; /* account_hears_of_exports(), when all was told last */
 static void untell(const struct allocation *entry);
 /* By name; `value` is the number of its last descriptor, and above that the generation. */
@@ -64,8 +65,10 @@ static int enter(int descriptor) {
     int other = (int)syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, wanted);
     int number = other < 0 ? descriptor : other;
     bool entered = make_instance() && epoll_ctl(instance, EPOLL_CTL_ADD, number, &nothing) == 0;
+    int error = errno;
     if (other >= 0) close(other);
-    return entered ? number : -1;
+    errno = error;
+    return entered || error == EEXIST ? number : -1;
 }
 
 static struct convgpu_exported body_of(const struct allocation *entry) {
@@ -76,11 +79,12 @@ static struct convgpu_exported body_of(const struct allocation *entry) {
                                      .generation = (uint32_t)(entry->value >> 32)};
 }
 
-/* Nobody has it any more. */
+/* Nobody has it any more; or our list of it is lost, and the scheduler's copy knows. */
 static void untell(const struct allocation *entry) {
     struct convgpu_exported body = body_of(entry);
     body.size = 0;
-    if (account_hears_of_exports() != 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+    if (account_hears_of_exports() != 0 && descriptors_lost() == lost)
+        (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
 }
 
 /* Replaces or adds the entry, and tells of it. */
@@ -110,6 +114,7 @@ bool told_watch(uint64_t name, int device, uint64_t size, int descriptor) {
         struct allocation entry = {
             .address = name, .size = size, .device = (uint64_t)device & 63, .value = value};
         if (number >= 0) tell(entry);
+        watched = number >= 0 || errno == EPERM; /* a file that cannot be waited for */
     }
     no_cancel_end(cancellation);
     errno = saved_errno;
@@ -126,26 +131,30 @@ void told_grow(uint64_t name, uint64_t size) {
     tell(entry);
 }
 
-/* A new connection knows nothing of it yet, but of the last descriptor only. `lock` is held. */
-static void tell_again(void) {
+/* A new connection knows nothing yet; it hears of the last descriptor of each. Whether it has. `lock` is
+ * held.
+ */
+static bool tell_again(void) {
     struct allocation entry, replaced;
+    bool all = true;
     while (kept_pop(&told.entries, &entry)) {
         int row = account_row((uint32_t)entry.device);
         struct convgpu_exported body = body_of(&entry);
         body.device = (uint32_t)row;
-        if (row >= 0 && entry.size > 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+        if (row >= 0 && entry.size > 0) all = channel_tell(CONVGPU_EXPORTED, &body, sizeof body) && all;
         (void)allocations_insert(&told.open, entry, &replaced);
     }
     while (kept_pop(&told.open, &entry)) (void)allocations_insert(&told.entries, entry, &replaced);
+    return all;
 }
 
 static void told_look(void) {
     uint32_t hears = account_hears_of_exports();
     if (told.count == 0) return;
     pthread_mutex_lock(&lock);
+    lost = descriptors_lost();
     kept_reclaim(&told);
-    if (hears != 0 && told_to != hears) tell_again();
-    told_to = hears;
+    if (hears != 0 && told_to != hears && tell_again()) told_to = hears;
     pthread_mutex_unlock(&lock);
 }
 
@@ -156,7 +165,7 @@ static void told_reset(void) {
         close(mark);
     }
     instance = mark = -1;
-    generation = next_number = told_to = 0;
+    generation = next_number = told_to = lost = 0;
     kept_reset(&told);
 }
 REGISTER_FAMILY(told, .reset = told_reset, .unkeep = told_look);

@@ -77,7 +77,7 @@ class SessionRequests:
                 self._begin(session, Kind.MEASUREMENT, request, partial(self._measure, session, request, message))
             case m.Query(device) if device < len(session.rows):
                 session.connection.send(self._usage(session, session.rows[device]), request)
-            case i.Exported(device=device) if device < len(session.rows) or not message.size:
+            case i.Exported(device=device) if device < len(session.rows) or not (message.size or request):
                 self._note_exported(session, request, message)
             case i.Withdraw() | i.Listed() | i.Traced():
                 self._receive(session, request, message)

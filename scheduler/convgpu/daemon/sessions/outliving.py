@@ -71,6 +71,7 @@ class _Exports:
     rows: dict[int, _Row] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     charged: Counter[str] = field(default_factory=Counter)
+    copying: dict[_Instance, asyncio.Event] = field(default_factory=dict)
     entries: int = 0
     is_closed: bool = False
     is_logged: bool = False
@@ -81,12 +82,18 @@ class _Exports:
         for name, row in list(self.rows.items()):
             if time.monotonic() > end:
                 return
-            if not any(self._is_there(*entry) for entry in list(row.entries)):
-                self.rows.pop(name, None)
+            if self._is_open(row, end):
+                self.rows[name] = self.rows.pop(name)  # the others come first the next time
+            else:
+                del self.rows[name]
 
-    def _is_there(self, instance: _Instance, number: int) -> bool:
-        copy = self.copies.get(instance, UNKNOWN)
-        return copy != UNKNOWN and has_entry(copy, number)
+    def _is_open(self, row: _Row, end: float) -> bool:
+        """Say whether somebody has it, or there was no time to find out."""
+        for instance, number in row.entries:
+            copy = self.copies.get(instance, UNKNOWN)
+            if time.monotonic() > end or (copy != UNKNOWN and has_entry(copy, number)):
+                return True
+        return False
 
     def sizes(self) -> Counter[str]:
         """Return what somebody has, but no more than may be charged."""
@@ -129,7 +136,7 @@ class OutlivingMemory:
     # -- living processes ------------------------------------------------------------------------------------
 
     def note(self, session: Session, told: Exported) -> bool:
-        """Note what a process tells; say whether its instance is known, or asked for. Else `copy` is to follow."""
+        """Note what a process tells; say whether its instance is known. Else `copy` is to follow."""
         exports = self._living.setdefault(session.number, _Exports(session.container))
         if not told.size:
             if (gone := exports.rows.pop(told.name, None)) is not None:
@@ -142,34 +149,43 @@ class OutlivingMemory:
             if exports.entries < _MOST_ENTRIES and (instance, told.number) not in row.entries:
                 row.entries.add((instance, told.number))
                 exports.entries += 1
-        return instance in exports.copies
+        return instance in exports.copies and instance not in exports.copying
 
     async def copy(self, session: Session, told: Exported) -> None:
         """Take a copy of an instance of a process. Where that fails, what the process told is not known."""
         exports, instance = self._living.get(session.number), (told.instance, told.generation)
         process, pid = session.process, session.pid
+        if exports is not None and instance in exports.copying:
+            await exports.copying[instance].wait()
+            return
         if exports is None or instance in exports.copies or process is None:
             return
         if self._count_copies(session.container) >= _MOST_COPIES:
             return
-        exports.copies[instance] = UNKNOWN
-        own = os.dup(process)
+        exports.copies[instance], exports.copying[instance] = UNKNOWN, asyncio.Event()
+        loop, given_up = asyncio.get_running_loop(), list[bool]()
 
-        def work() -> int:
+        def work() -> None:
             try:
-                return copy_instance(pid, own, instance[0])
+                copy = copy_instance(pid, own, instance[0])
             finally:
                 os.close(own)
+            loop.call_soon_threadsafe(keep, copy)
+
+        def keep(copy: int) -> None:
+            if exports.is_closed or given_up:
+                self._tasks.start(in_daemon_thread(partial(os.close, copy)))
+            else:
+                exports.copies[instance] = copy
 
         try:
-            copy = await asyncio.wait_for(in_daemon_thread(work), _COPYING)
-        except OSError as error:  # TimeoutError too
-            log.debug("what pid %d exported is not known: %s", pid, error)
-            return
-        if exports.is_closed:
-            await in_daemon_thread(partial(os.close, copy))
-        else:
-            exports.copies[instance] = copy
+            own = os.dup(process)
+            await asyncio.wait_for(in_daemon_thread(work), _COPYING)
+        except (OSError, RuntimeError) as error:  # TimeoutError too; no descriptor, no thread
+            given_up.append(True)
+            log.warning("what pid %d exported is not known: %s", pid, error)
+        finally:
+            exports.copying.pop(instance).set()
 
     def _count_copies(self, container: str) -> int:
         of_it = (one for one in (*self._living.values(), *self._left) if one.container == container)
@@ -198,13 +214,16 @@ class OutlivingMemory:
         exports = self._living.pop(previous.number, None)
         if exports is None:
             return
-        kept = self._charge(exports, {device: size - held.get(device, 0) for device, size in used.items()})
+        if any(held.values()):
+            self._living[session.number] = exports
+            return
+        kept = self._charge(exports, used)
         for device, size in kept.items():
             account = self._driver.machine.account(session.container, device)
             if account is not None:
                 self._driver.dispatch(e.UnleasedMemory(session.container, device, account.charged + size))
         if not kept:
-            self._living[session.number] = exports
+            self._close(exports)
 
     def _charge(self, exports: _Exports, most: Mapping[str, int]) -> Mapping[str, int]:
         exports.most = most

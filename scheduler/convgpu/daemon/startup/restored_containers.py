@@ -71,6 +71,7 @@ class RestoredContainers:
         self.audit.close()
         self.sampler.close()
         self.ended.close()
+        self.running.capacities.outliving.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:

@@ -176,6 +176,38 @@ def test_who_executes_another_program_has_left_what_others_have(on_host: Callabl
     on_host(check)
 
 
+def test_who_connects_again_has_told_what_he_told(on_host: Callable[[Check], None]) -> None:
+    """Also who has freed something meanwhile: nothing is charged twice, and the copies stay open."""
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 3 * GIB)
+        number, kept = host.export()
+        await host.tell(session, 7, 2 * GIB, number)
+        after = SimpleNamespace(**vars(session) | {"number": host.driver.next_number()})
+        host.driver.dispatch(e.SessionReconnected(after.number, session.number, {"gpu": 2 * GIB}))
+        host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": 2 * GIB})
+        assert await host.charged() == [0, 0]
+        host.end(after, 2 * GIB)
+        assert await host.charged() == [2, 0]
+        os.close(kept)
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
+def test_nothing_goes_on_before_the_copy_is_taken(on_host: Callable[[Check], None]) -> None:
+    """Of several descriptors that are told at once, too: a process that is killed then has left them."""
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 3 * GIB)
+        numbers = [host.export()[0] for _ in range(5)]
+        await asyncio.gather(*(host.tell(session, name, GIB // 2, number) for name, number in enumerate(numbers)))
+        host.end(session, 3 * GIB)
+        assert await host.charged() == [2.5, 0]
+
+    on_host(check)
+
+
 def test_who_has_ended_is_charged_until_its_volume_is_removed(on_host: Callable[[Check], None]) -> None:
     """It may be started again. One that is made anew left nothing."""
 
