@@ -57,7 +57,7 @@ static _Atomic int *instance_of(uint64_t name) {
     return &instances[name * 0xD6E8FEB86659FD93u >> INSTANCES_SHIFT];
 }
 
-static int raise_number(int low) {
+int descriptors_raise(int low) {
     int high = low < 0 ? -1 : (int)syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
     if (high < 0) return low;
     close(low);
@@ -67,8 +67,8 @@ static int raise_number(int low) {
 /* An instance that knows our mark, or -1. */
 static int make_instance(void) {
     struct epoll_event nothing = {.events = 0, .data.u64 = 0};
-    if (mark < 0) mark = raise_number(eventfd(0, EFD_CLOEXEC));
-    int instance = mark < 0 ? -1 : raise_number(epoll_create1(EPOLL_CLOEXEC));
+    if (mark < 0) mark = descriptors_raise(eventfd(0, EFD_CLOEXEC));
+    int instance = mark < 0 ? -1 : descriptors_raise(epoll_create1(EPOLL_CLOEXEC));
     if (instance < 0 || epoll_ctl(instance, EPOLL_CTL_ADD, mark, &nothing) == 0) return instance;
     close(instance);
     return -1;

@@ -17,6 +17,9 @@
 /* A name that nothing had before. */
 uint64_t descriptors_new_name(void);
 
+/* Gives a descriptor a high number, out of the way of those that programs close; the same without room. */
+int descriptors_raise(int low);
+
 /* Returns how many of our lists the program has closed so far: what only those knew, seems to be closed. */
 uint32_t descriptors_lost(void);
 

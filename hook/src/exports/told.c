@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HIGH = 960, FIRST_NUMBER = 512, NUMBERS = 256 };
+enum { FIRST_NUMBER = 512, NUMBERS = 256 };
 
 /* Guards the instance and `told`. Inside the families' locks; asking the scheduler is outside. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,13 +36,6 @@ static void untell(const struct allocation *entry);
 static struct kept told = {
     .entries = ALLOCATIONS_INITIALIZER, .open = ALLOCATIONS_INITIALIZER, .end = untell};
 
-static int raise_number(int low) {
-    int high = low < 0 ? -1 : (int)syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, HIGH);
-    if (high < 0) return low;
-    close(low);
-    return high;
-}
-
 static bool is_ours(void) {
     struct epoll_event nothing = {.events = 0};
     return instance >= 0 && epoll_ctl(instance, EPOLL_CTL_MOD, mark, &nothing) == 0;
@@ -53,8 +46,8 @@ static bool make_instance(void) {
     struct epoll_event nothing = {.events = 0};
     if (is_ours()) return true;
     generation++;
-    mark = raise_number(eventfd(0, EFD_CLOEXEC));
-    instance = mark < 0 ? -1 : raise_number(epoll_create1(EPOLL_CLOEXEC));
+    mark = descriptors_raise(eventfd(0, EFD_CLOEXEC));
+    instance = mark < 0 ? -1 : descriptors_raise(epoll_create1(EPOLL_CLOEXEC));
     return instance >= 0 && epoll_ctl(instance, EPOLL_CTL_ADD, mark, &nothing) == 0;
 }
 

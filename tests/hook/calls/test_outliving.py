@@ -76,6 +76,13 @@ def test_it_is_charged_until_nobody_has_it(join: Join, daemon: Daemon, folder: P
     number_of(stays, f"alloc {SIZE}")
 
 
+def test_a_small_allocation_leaves_the_page_that_it_shares(join: Join, daemon: Daemon, folder: Path) -> None:
+    descriptor = leave(join(folder), 64 << 10, way="dma-buf")
+    wait_until(lambda: used(daemon) == 2 * MIB, "it is left")
+    os.close(descriptor)
+    wait_until(lambda: used(daemon) == 0, "it is given back")
+
+
 def test_workers_that_end_one_after_the_other_have_no_more_than_the_limit(join: Join, folder: Path) -> None:
     """Else a program has as much as there is, though nobody can use it; also in small pieces."""
     small = [leave(join(folder), 2 * MIB) for _ in range(20)]
