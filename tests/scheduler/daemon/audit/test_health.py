@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -36,7 +37,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
-from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
+from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory, _Exports
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
@@ -305,5 +306,26 @@ def test_who_ends_one_process_after_another_does_not_hide_memory_without_an_owne
                 seen.append(parts.capacity()[0])
                 seconds += 5.0
         assert seen == [15.5, 15.5, 15.5, 10.5, 10.5]
+
+    asyncio.run(run())
+
+
+def test_what_an_ended_process_left_is_its_containers_and_no_external_memory(tmp_path: Path) -> None:
+    """Beside what the audit finds of it; nobody is ended for it."""
+
+    async def run() -> None:
+        parts = Parts(cards := Cards(), tmp_path)
+        left, seen = _Exports("a", charged=Counter({"one": 3 * GIB})), []
+        with closing(parts.store):
+            parts.driver.dispatch(e.ContainerCreated("a", {"one": 4 * GIB}))
+            parts.outliving._left.append(left)
+            parts.driver.dispatch(e.UnleasedMemory("a", "one", 3 * GIB))
+            for more in (3, 3, 4, 4, 3):  # a GiB is somebody else's
+                cards.used_bytes["one"] = GIB // 2 + more * GIB
+                await parts.audit.audit()
+                account = parts.driver.machine.account("a", "one")
+                assert parts.report.over == {"one": {}, "two": {}}
+                seen.append((parts.capacity()[0], account.charged / GIB if account else None))
+        assert seen == [(15.5, 3), (15.5, 3), (15.5, 3), (14.5, 3), (15.5, 3)]
 
     asyncio.run(run())

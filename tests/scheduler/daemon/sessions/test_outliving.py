@@ -14,7 +14,7 @@ from convgpu.core import events as e
 from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
 from convgpu.daemon.machine_driver import MachineDriver
-from convgpu.daemon.sessions.outliving import OutlivingMemory
+from convgpu.daemon.sessions.outliving import UNKNOWN, OutlivingMemory
 from convgpu.policies.memory.fifo import Fifo
 from convgpu.protocol.inspection.messages import Exported
 
@@ -201,7 +201,14 @@ def test_nothing_goes_on_before_the_copy_is_taken(on_host: Callable[[Check], Non
     async def check(host: Host) -> None:
         session = host.session("a", 3 * GIB)
         numbers = [host.export()[0] for _ in range(5)]
-        await asyncio.gather(*(host.tell(session, name, GIB // 2, number) for name, number in enumerate(numbers)))
+        known = []
+
+        async def tell(name: int, number: int) -> None:
+            await host.tell(session, name, GIB // 2, number)
+            known.append(UNKNOWN not in host.outliving._living[session.number].copies.values())
+
+        await asyncio.gather(*(tell(name, number) for name, number in enumerate(numbers)))
+        assert known == [True] * 5
         host.end(session, 3 * GIB)
         assert await host.charged() == [2.5, 0]
 
