@@ -92,8 +92,8 @@ def test_pids_are_those_of_the_container(daemon: Daemon, join: Join, programs: P
         pytest.skip("a pid namespace needs root")
     folder = daemon.container("a", memory="4g")
     outside = join(folder)
-    script = f"tail -f /dev/null | {DRIVER}/gpu-hold --wait-for-stdin 1g > said & "
-    script += "while ! grep -q hold said 2>&-; do :; done; "
+    script = f"mkfifo said; tail -f /dev/null | {DRIVER}/gpu-hold --wait-for-stdin 1g > said & "
+    script += "exec 3< said; while [ \"$event\" != hold ]; do read -r time event rest <&3 || exit 1; done; "
     script += f"{programs}/smi dlsym; echo 0 $!; kill $!"
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
     done = subprocess.run(
