@@ -25,6 +25,7 @@ class CheckedHost(SimulatedHost):
         self._newcomers: set[str] = set()  # containers that hold nothing
         self._waiting: list[WaitingAllocation] = []
         self._admitted: set[str] = set()  # as a whole: their grants are reserved
+        self._brought: dict[tuple[str, str], int] = {}  # what the event says that a process has: no decision
         # By waiting request: the most that each container used of its device since it was paused.
         self._high_water_marks: dict[int, Counter[str]] = {}
         self.displaced_places: set[str] = set()  # containers that have processes, and whose place was taken from them
@@ -44,6 +45,7 @@ class CheckedHost(SimulatedHost):
         self._waiting = self.machine.waiting
         containers = self.machine._state.containers
         self._admitted = {name for name, container in containers.items() if container.is_admitted}
+        self._brought = self._brought_by(event)
         super().dispatch(event)
         self._backfill.check(event, {waiting.request: waiting for waiting in self.machine.waiting})
         self._record_high_water_marks()
@@ -53,6 +55,12 @@ class CheckedHost(SimulatedHost):
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
         is_fact |= isinstance(event, e.SessionEnded) and any(event.kept.values())
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
+
+    def _brought_by(self, event: e.Event) -> dict[tuple[str, str], int]:
+        if not isinstance(event, e.SessionStarted | e.SessionReconnected):
+            return {}
+        container = self.processes[event.session].container
+        return {(container, device): size for device, size in event.held.items()}
 
     def _record_high_water_marks(self) -> None:
         used = {device: self._used(device) for device in self._ledger.capacity}
@@ -197,10 +205,13 @@ class CheckedHost(SimulatedHost):
                 assert not self._could_be_without(given, other), f"{request} is served although {other} could be"
 
     def _newly_admitted(self, container: str) -> dict[tuple[str, str], int]:
-        """Return what the present event granted to a container and its gang by admission, by container and device."""
+        """Return what the present event granted to a container and its gang by admission, by container and device.
+
+        Where a process brought memory with it, its container counts as admitted, and that memory was not granted now.
+        """
         containers = self.machine._state.containers
         return {
-            (name, device): account.grant
+            (name, device): account.grant - self._brought.get((name, device), 0)
             for name in sorted(self._gang(container))
             if containers[name].is_admitted and name not in self._admitted
             for device, account in self._ledger.accounts[name].items()

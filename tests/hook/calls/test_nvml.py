@@ -93,7 +93,7 @@ def test_pids_are_those_of_the_container(daemon: Daemon, join: Join, programs: P
     folder = daemon.container("a", memory="4g")
     outside = join(folder)
     script = f"mkfifo said; tail -f /dev/null | {DRIVER}/gpu-hold --wait-for-stdin 1g > said & "
-    script += "exec 3< said; while [ \"$event\" != hold ]; do read -r time event rest <&3 || exit 1; done; "
+    script += 'exec 3< said; while [ "$event" != hold ]; do read -r time event rest <&3 || exit 1; done; '
     script += f"{programs}/smi dlsym; echo 0 $!; kill $!"
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
     done = subprocess.run(
