@@ -41,6 +41,8 @@ class CheckedHost(SimulatedHost):
             changed = self.terms[event.container]._replace(wait=event.wait, priority=event.priority)
             self.terms[event.container] = changed
         before = self.excess()
+        scenarios = {"deficit": self._ledger.free, "nominal deficit": self._ledger._nominal.free}
+        overcommitted = [name for name, free in scenarios.items() if min(free.values()) < 0]
         self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting
         containers = self.machine._state.containers
@@ -50,8 +52,8 @@ class CheckedHost(SimulatedHost):
         self._backfill.check(event, {waiting.request: waiting for waiting in self.machine.waiting})
         self._record_high_water_marks()
         after = self.excess()
-        if any(before[device] for device in self._ledger.free):
-            del after["deficit"]  # returned bytes go against the overcommit first, and help no container to end
+        for name in overcommitted:
+            del after[name]  # returned bytes go against the overcommit first, and help no container to end
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
         is_fact |= isinstance(event, e.SessionEnded) and any(event.kept.values())
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
