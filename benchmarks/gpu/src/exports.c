@@ -2,8 +2,8 @@
  *
  *   exports TURNS    one line of JSON: medians in nanoseconds of the calls that give memory a descriptor
  *
- * `create` and `release`: cuMemCreate and cuMemRelease of 2 MiB that may be exported, and is not. Then the same with
- * `export`, cuMemExportToShareableHandle, whose descriptor is closed before the release: `exported release`.
+ * `create` and `release`: cuMemCreate and cuMemRelease of 2 MiB that may be exported, and is not. Then the
+ * same with `export`, cuMemExportToShareableHandle, whose descriptor is closed before the release.
  */
 #include <dlfcn.h>
 #include <stdio.h>
