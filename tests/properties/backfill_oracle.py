@@ -21,7 +21,7 @@ MOST_HOLDERS = 8  # of which all subsets are tried
 
 
 class BackfillOracle:
-    """Newcomers that went past overdue requests. None of them may be waited for (docs/policies.md, Backfill)."""
+    """Newcomers that went past overdue requests. Neither those nor any holder may wait for them (docs/policies.md)."""
 
     def __init__(self, ledger: Ledger, required: Callable[[WaitingAllocation], Mapping[str, int]]) -> None:
         self.accepted = 0  # requests, by the present event
@@ -46,8 +46,7 @@ class BackfillOracle:
             if name in holders and any(request in waiting for request in requests)
         }
         if self._passed:
-            requests = set().union(*self._passed.values())
-            self._check_bound({waiting[request].container for request in requests})
+            self._check_bound(waiting)
         if self.accepted == 1:
             for name in self._new & self._passed.keys():
                 for request in self._passed[name]:
@@ -63,8 +62,20 @@ class BackfillOracle:
         account = self._ledger.accounts[name].get(device)
         return account.grant if account else 0
 
-    def _check_bound(self, waiting: set[str]) -> None:
-        """All others can end, and those that were passed can get their limits, if the backfilled never end."""
+    def _check_bound(self, waiting: Mapping[int, WaitingAllocation]) -> None:
+        """If those that went past never end, all others can, and then each of these requests gets its whole limits.
+
+        For those that went past others only, and so are older than a request, that may well wait: they can end.
+        """
+        room = self._room_when_others_ended()
+        for request in set().union(*self._passed.values()):
+            name = waiting[request].container
+            for device in self._ledger.accounts[name] if name not in self._passed else ():
+                older = sum(self._claim(n, device) for n, requests in self._passed.items() if request not in requests)
+                assert self._claim(name, device) <= room[device] + older, name
+
+    def _room_when_others_ended(self) -> dict[str, int]:
+        """Return what is free when all have ended that went past nobody, and those that did have their limits."""
         work = dict(self._ledger.usable)
         others = [name for name in self._ledger.holders if name not in self._passed]
         for device in work:
@@ -83,8 +94,7 @@ class BackfillOracle:
             for device in work:
                 work[device] += self._grant(able[0], device)
             others.remove(able[0])
-        for name in waiting - self._passed.keys():
-            assert all(self._claim(name, device) <= work[device] for device in self._ledger.accounts[name]), name
+        return work
 
     def _check_ends(self, newcomer: str, other: WaitingAllocation) -> None:
         """No set of holders ends so that the passed request fits its device without the newcomer only."""

@@ -67,3 +67,29 @@ def test_what_a_process_brought_with_it_is_no_grant() -> None:
     host.dispatch(e.UnleasedMemory("charged", "g", 0))
     assert not host.pending
     host.check()
+
+
+def test_an_older_newcomer_may_keep_one_waiting_that_another_went_past() -> None:
+    """The last went past the younger, which has limits on both cards. The older one goes past the oldest after that.
+
+    Beside the limit of the older one, that of the younger does not fit into g0. It came before it, so it may be waited
+    for: when it has ended, the younger one gets its limits, whether the last one ends or not.
+    """
+    host = CheckedHost(Machine({"g0": 8, "g1": 8}, make_policy("fifo", seed=1), 0.0))
+
+    def arrive(name: str, limits: dict[str, int], size: int, device: str = "g0") -> int:
+        host.create(name, limits, None, 0, None, is_whole=False)
+        session = host.start(name)
+        host.allocate(session, size, device)
+        return session
+
+    arrive("long", {"g0": 4}, 4)
+    short = arrive("short", {"g0": 3}, 3)
+    arrive("oldest", {"g0": 5}, 5)
+    arrive("older", {"g0": 3}, 2)
+    arrive("younger", {"g0": 7, "g1": 4}, 1, "g1")
+    assert [waiting.container for waiting in host.machine.waiting] == ["oldest", "older", "younger"]
+    arrive("last", {"g1": 1}, 1, "g1")
+    host.end(short)
+    assert [waiting.container for waiting in host.machine.waiting] == ["oldest", "younger"]
+    host.check()
