@@ -80,7 +80,8 @@ class RecordingScheduler(Scheduler):
 
     def request(self, op, **fields):
         self.asked.append({"op": op, **fields})
-        return {"mount": {"mountpoint": "/m"}, "containers": {"containers": []}}.get(op, {})
+        lists = {"containers": {"containers": []}, "devices": {"devices": [], "policy": ""}}
+        return {"mount": {"mountpoint": "/m"}, **lists}.get(op, {})
 
     def ask_json(self, request):
         return json.dumps(self.request(**msgspec.to_builtins(request))).encode()

@@ -1,11 +1,10 @@
 """Admits containers that start, within the total quotas of their user and labels."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
 from convgpu.authz.checks.slurm_job import beyond_share
-from convgpu.authz.facts.owners import Owners, QuotaSubject
+from convgpu.authz.facts.owners import Left, Owners, Present, QuotaSubject
 from convgpu.authz.ports import EnginePort, SchedulerPort
 from convgpu.authz.subject.injection import expect_limits
 from convgpu.authz.subject.reader import limits_of
@@ -14,19 +13,11 @@ from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.cluster.layout import LABEL
 from convgpu.protocol.engine_container import EngineState
-from convgpu.protocol.records import Container
+from convgpu.protocol.records import Container, Device
 from convgpu.protocol.sizes import format_size
 
 # Limits in bytes by device, by each name under which the scheduler knows a container.
 _LimitsByName = Mapping[str, Mapping[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """The containers whose limits may add up: the scheduler's by name, and the Engine's states by id."""
-
-    known: Mapping[str, Container]
-    states: Mapping[str, str]
 
 
 class Admission:
@@ -58,12 +49,43 @@ class Admission:
         # list, so an older list would forget one that another thread has just admitted.
         with self._owners.lock:
             limits = self._limits(subject)
-            known = {record.name: record for record in self._scheduler.all()}
-            running = _Running(known, self._engine.states() if self._owners.need_states(known) else {})
-            refusal = subject.first_refusal(self._refusals(subject, limits, running))
+            present = self._present()
+            refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None and limits:
-                self._count(subject, limits, running)
+                self._count(subject, limits, present)
             return refusal
+
+    def foresee(self, subject: Subject) -> Refusal | None:
+        """Return why a container that is asked for would not be admitted, if it started now.
+
+        For those that the Engine removes at their ends: `docker run --rm` waits for the removal of one whose start was
+        refused, which never comes, before it says why (Docker's command line 28).
+        """
+        if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
+            return None
+        with self._owners.lock:
+            return subject.first_refusal(self._refusals(subject, self._expected(subject), self._present()))
+
+    def _present(self) -> Present:
+        known = {record.name: record for record in self._scheduler.all()}
+        states = self._engine.states() if self._owners.need_states(known) else {}
+        return Present(known, states, left_behind(self._scheduler.devices()))
+
+    def _expected(self, subject: Subject) -> _LimitsByName:
+        """Return the limits that a container would start with; its new volumes have no names yet."""
+        limits: dict[str, Mapping[str, int]] = {}
+        container, devices = subject.container, self._scheduler.devices()
+        default = asked_limit(container.environment) or subject.caller.rules.default_limit
+        for number, volume in enumerate(subject.volumes):
+            record = self._scheduler.find(volume.source) if volume.source else None
+            known = limits_of(record) if record is not None else {}
+            memory, gpus = volume.options.get("memory") or default, volume.options.get("gpus", "")
+            limits[volume.source or f"{number}"] = known or (
+                expect_limits(memory, container, devices, gpus) if memory else {}
+            )
+        if subject.injected is not None and subject.injected.memory is not None:
+            limits[""] = expect_limits(subject.injected.memory, container, devices)
+        return limits
 
     def _limits(self, subject: Subject) -> _LimitsByName:
         """Return the limits of the container's volumes, or the one that is injected, by the scheduler's names."""
@@ -87,38 +109,48 @@ class Admission:
             raise Denied(Refusal("limit-missing", refused.text)) from refused
         return limits_of(self._scheduler.find(record.name) or record)
 
-    def _refusals(self, subject: Subject, limits: _LimitsByName, running: _Running) -> Iterator[Refusal]:
+    def _refusals(self, subject: Subject, limits: _LimitsByName, present: Present) -> Iterator[Refusal]:
         needed = subject.gpu is not None and bool(subject.volumes)
         for name, volume_limits in limits.items():
             if needed and not volume_limits:
                 yield missing_limit()
-            yield from self._used_by_another(name, running.known.get(name), subject.caller.user)
+            yield from self._used_by_another(name, present, subject.caller.user)
         total = _sum(limits)
         yield from too_large(total.values(), subject)
         if subject.needs_job:
-            others = self._owners.running_total(_job(subject), running.known, running.states, excluded=limits)
+            others = self._owners.running_total(_job(subject), present, excluded=limits)
+            others += self._owners.left_total(_job(subject), present, excluded=limits)
             yield from beyond_share(subject.job, total, others, subject.job_shares)
-        yield from self._exceeded_quotas(subject, limits, total, running)
+        yield from self._exceeded_quotas(subject, limits, total, present)
 
     def _exceeded_quotas(
-        self, subject: Subject, limits: _LimitsByName, total: Mapping[str, int], running: _Running
+        self, subject: Subject, limits: _LimitsByName, total: Mapping[str, int], present: Present
     ) -> Iterator[Refusal]:
         for quota_subject, allowance in subject.quotas:
             bound = allowance.total_quota
             if bound is None:
                 continue
-            used = self._owners.running_total(quota_subject, running.known, running.states, excluded=limits)
+            used = self._owners.running_total(quota_subject, present, excluded=limits)
+            left = self._owners.left_total(quota_subject, present, excluded=limits)
             for uuid, limit in total.items():
-                if used.get(uuid, 0) + limit > bound:
+                if used[uuid] + left[uuid] + limit > bound:
+                    behind = f", ended ones left {format_size(left[uuid])} behind there" if left[uuid] else ""
                     yield Refusal(
                         "total-quota-exceeded",
-                        f"the running containers of {quota_subject} have {format_size(used.get(uuid, 0))} on {uuid}, "
+                        f"the running containers of {quota_subject} have {format_size(used[uuid])} on {uuid}{behind}, "
                         f"and with {format_size(limit)} more it would be above {format_size(bound)}.\n"
-                        "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...).",
+                        "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...)."
+                        + (" `convgpu ps` says who keeps what was left behind." if behind else ""),
                     )
 
-    def _used_by_another(self, volume: str, record: Container | None, user: str) -> Iterator[Refusal]:
-        owner = self._owners.user_of(volume)
+    def _used_by_another(self, volume: str, present: Present, user: str) -> Iterator[Refusal]:
+        owner, record = self._owners.user_of(volume), present.known.get(volume)
+        if owner not in {None, user} and any(one.name == volume for one in present.left):
+            yield Refusal(
+                "gpu-isolation",
+                f"a container of {owner} whose volume was called {volume} left memory behind, and is known by that.\n"
+                "Use another name.",
+            )
         if record is not None and record.state in {"running", "waiting"} and owner not in {None, user}:
             yield Refusal(
                 "gpu-isolation",
@@ -126,12 +158,22 @@ class Admission:
                 "Use one of your own.",
             )
 
-    def _count(self, subject: Subject, limits: _LimitsByName, running: _Running) -> None:
+    def _count(self, subject: Subject, limits: _LimitsByName, present: Present) -> None:
         labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
         labels += [_job(subject).name] if subject.job else []
         again = subject.container.state == EngineState.EXITED
         owner = self._owners.owner(subject.caller.user, labels, again=again)
-        self._owners.add(limits, owner, running.known, running.states)
+        self._owners.add(limits, owner, present)
+
+
+def left_behind(devices: Iterable[Device]) -> list[Left]:
+    """Return what containers left behind that have ended, or whose processes have."""
+    return [
+        Left(one.name, device.uuid, one.size, one.is_charged)
+        for device in devices
+        for one in device.unlimited
+        if one.is_left
+    ]
 
 
 def _job(subject: Subject) -> QuotaSubject:

@@ -242,6 +242,8 @@ class Judge:
 
     def _judge_container(self, subject: Subject) -> Verdict:
         refusal = subject.first_refusal(find_refusals(subject))
+        if refusal is None and subject.container.removes_itself and not subject.starts:
+            refusal = self._admission.foresee(subject)
         if refusal is None and subject.starts:
             # Last, because a container that is admitted counts from now on.
             refusal = self._admission.admit(subject)

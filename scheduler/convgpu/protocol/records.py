@@ -232,6 +232,7 @@ class Unlimited(Record, frozen=True):
         kept: why it is not ended, as the plugin judged; empty: nothing permits it; None: not judged. Of memory of one
             that has ended: who may keep it.
         pid: of a program of the host's, which is listed only where it may be ended; 0: a container.
+        is_charged: the container has ended or goes on, and is charged with what one of its processes left to others.
     """
 
     name: str
@@ -240,6 +241,12 @@ class Unlimited(Record, frozen=True):
     started: int = 0
     kept: str | None = None
     pid: int = 0
+    is_charged: bool = False
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is what a container, or a process of it, left to others when it ended."""
+        return not self.id and not self.pid and self.kept is not None
 
 
 class Device(Record, frozen=True):

@@ -112,12 +112,27 @@ def test_nobody_else_is_charged_with_it(join: Join, daemon: Daemon, folder: Path
 
 
 def test_a_container_that_is_started_again_has_left_what_it_left(join: Join, daemon: Daemon, folder: Path) -> None:
-    """While its volume is there; then it is nobody's."""
     descriptor = leave(join(folder))
     daemon.admin.request("unmount", name="a", id="1")
     daemon.admin.request("mount", name="a", id="2")
     assert join(folder).call(f"alloc {LIMIT - SIZE - CONTEXT + 2 * MIB}").code == OUT_OF_MEMORY
     os.close(descriptor)
+
+
+def test_what_a_removed_container_left_is_shown_until_nobody_has_it(join: Join, daemon: Daemon, folder: Path) -> None:
+    def rows() -> list[tuple[object, ...]]:
+        device, *_ = daemon.admin.request("devices")["devices"]
+        return [(row["name"], row["id"], row["size"], row.get("is_charged", False)) for row in device["unlimited"]]
+
+    descriptor = leave(join(folder))
+    wait_until(lambda: rows() == [("a", "", SIZE, True)], "it is charged")
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("remove", name="a")
+    daemon.container("a", memory="4g")
+    wait_until(lambda: rows() == [("a", "", SIZE, False)], "nobody is charged")
+    assert used(daemon) == 0
+    os.close(descriptor)
+    wait_until(lambda: not rows(), "it is given back")
 
 
 def test_a_new_scheduler_is_told_again(join: Join, daemon: Daemon, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The rules of a site on a real Engine: reloads, users (TLS), and totals of running containers."""
 
+import ctypes
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from convgpu.plugin.supervisor import MIN_UPTIME
 
 pytestmark = pytest.mark.engine
 
+EXPORTER = Path(__file__).parents[2] / "hook/programs/standalone/exporter.c"
 VOLUME = "type=volume,volume-driver=convgpu,volume-opt=memory={},dst=/run/convgpu"
 HOOK = ("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so")
 
@@ -181,6 +183,41 @@ def test_largest_limit_and_total_quota(site):
         "they ended", lambda: {row["state"] for row in site.engine.containers("convgpu")} <= {"created", "ended"}
     )
     assert held(site, "bob", "3g") == "passed"
+    site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+
+
+def taken(pid: int, descriptor: int) -> int:
+    """Take a copy of a process's descriptor, as who was sent it."""
+    process = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).syscall(438, process, descriptor, 0)  # pidfd_getfd(2)
+        assert copy >= 0, os.strerror(ctypes.get_errno())
+        return copy
+    finally:
+        os.close(process)
+
+
+def test_what_a_removed_container_left_counts_into_the_quota(site, tmp_path):
+    """One container after the other exports memory, within its limit, and ends; somebody keeps all of it."""
+    program = tmp_path / "exporter"
+    subprocess.run(["gcc", "-O2", EXPORTER, "-o", program, "-ldl"], check=True)
+    site.rules('[users.bob]\ntotal_quota = "4g"\n[[exempt]]\nimage = "convgpu/demo"\nrules = ["host-path"]')
+    driver = ("-v", f"{site.engine.directory_of('convgpu')}/driver:/driver", "-e", "LD_LIBRARY_PATH=/driver")
+    words = ("run", "-d", "--rm", "--network", "none", "--mount", VOLUME.format("3g"), *HOOK, *driver)
+    export = ("-v", f"{program}:/exporter", "--name", "one", "convgpu/demo", "/exporter", str(2 << 30))
+    assert site.rule("bob", *words, *export) == "passed"
+    number = site.engine.wait_for("it has exported", lambda: site.engine("logs", "one").strip())
+    copy = taken(int(site.engine("inspect", "-f", "{{.State.Pid}}", "one")), int(number))
+    assert site.rule("bob", "kill", "one") == "passed"
+    site.engine.wait_for("its volume is removed", lambda: not site.engine.containers("convgpu"))
+    refused = site.run("bob", *words, "convgpu/demo", "true").stderr
+    assert "total-quota-exceeded: the running containers of user bob have 0B on GPU-" in refused
+    assert "ended ones left 2GiB behind there" in refused
+    assert held(site, "alice", "3g") == "passed"
+    assert held(site, "bob", "2g") == "passed"
+    site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+    os.close(copy)
+    site.engine.wait_for("nobody has it", lambda: held(site, "bob", "4g") == "passed")
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import strict_site
-from engine_says import NEW_ENGINE, inspected
+from engine_says import GPU, NEW_ENGINE, OURS, inspected
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
@@ -98,6 +98,7 @@ class FakeScheduler:
     def __init__(self):
         self.limits, self.running, self.since = {}, set(), {}
         self.drained = set()
+        self.left = ()
         self.asked = 0
 
     def find(self, volume):
@@ -111,7 +112,11 @@ class FakeScheduler:
     def devices(self):
         fields = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "settling": 0}
         indices = {"GPU-1": 0, "GPU-2": 1}
-        return [Device(uuid=u, index=i, drained=u in self.drained, **fields) for u, i in indices.items()]
+        left = {"GPU-1": tuple(self.left)}
+        return [
+            Device(uuid=u, index=i, drained=u in self.drained, unlimited=left.get(u, ()), **fields)
+            for u, i in indices.items()
+        ]
 
     def set_limit(self, volume, memory):
         if memory == "bad":
@@ -169,6 +174,17 @@ class Harness:
 @pytest.fixture
 def harness(tmp_path):
     return Harness(tmp_path)
+
+
+@pytest.fixture
+def start(harness):
+    """Start a container with the volume `name`, whose limit is 2 GiB, as the fake scheduler says."""
+
+    def started(name, user="bob", **config):
+        harness.scheduler.limits.setdefault(name, 2 << 30)
+        return harness.start(inspected(GPU, mounts=[{**OURS, "Name": name}], **config), user=user)
+
+    return started
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,9 @@ from convgpu.protocol.records import Container
 
 _log: Final = logging.getLogger(__name__)
 
+# Seconds after which the scheduler shows what a container left behind that is gone, if it left anything.
+_UNTIL_SHOWN: Final = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -23,6 +27,7 @@ class Owner:
     Attributes:
         again: the container ran before and ended.
         limits: bytes by device, of a container without a volume: the scheduler knows it only while it runs.
+        gone: since when it was seen that the container is not there any more (Unix seconds); 0: it is.
     """
 
     user: str
@@ -30,6 +35,7 @@ class Owner:
     since: float
     again: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
+    gone: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,35 @@ class QuotaSubject:
     def includes(self, owner: Owner) -> bool:
         """Tell whether the quota counts an owner's container."""
         return owner.user == self.name if self.kind == "user" else self.name in owner.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Memory of a device, in bytes, that a container left behind when it or one of its processes ended.
+
+    Attributes:
+        is_charged: the container is charged with it, within its limit.
+    """
+
+    name: str
+    uuid: str
+    size: int
+    is_charged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of containers now.
+
+    Attributes:
+        known: the scheduler's containers by name.
+        states: of the Engine's containers by id; may be empty unless `Owners.need_states`.
+        left: what ended containers left behind.
+    """
+
+    known: Mapping[str, Container]
+    states: Mapping[str, str]
+    left: Sequence[Left] = ()
 
 
 class Owners:
@@ -69,29 +104,35 @@ class Owners:
 
     def need_states(self, known: Mapping[str, Container]) -> bool:
         """Tell whether there are containers for which only the Engine knows whether they run."""
-        return any(owner.limits and name not in known for name, owner in self._owners.items())
+        return any(owner.limits and not owner.gone and name not in known for name, owner in self._owners.items())
 
     def running_total(
         self,
         subject: QuotaSubject,
-        known: Mapping[str, Container],
-        states: Mapping[str, str],
+        present: Present,
         *,
         excluded: Collection[str],
-    ) -> dict[str, int]:
+    ) -> Counter[str]:
         """Return the limits of the running containers that a quota counts, added up for each device.
 
-        Args:
-            subject: of the quota.
-            known: the scheduler's containers by name.
-            states: of the Engine's containers by id; may be empty unless `need_states`.
-            excluded: the names of the container that is to start.
+        `excluded`: the names of the container that is to start.
         """
-        total: dict[str, int] = {}
+        total: Counter[str] = Counter()
         for name, owner in self._owners.items():
             if name not in excluded and subject.includes(owner):
-                for uuid, limit in self._counted_limits(owner, known.get(name), states.get(name)).items():
-                    total[uuid] = total.get(uuid, 0) + limit
+                total.update(self._counted_limits(name, owner, present))
+        return total
+
+    def left_total(self, subject: QuotaSubject, present: Present, *, excluded: Collection[str]) -> Counter[str]:
+        """Return what containers left behind that a quota counts, beside their limits, by device in bytes."""
+        total: Counter[str] = Counter()
+        for one in present.left:
+            owner = self._owners.get(one.name)
+            if owner is None or not subject.includes(owner):
+                continue
+            is_within = one.name in excluded or bool(self._counted_limits(one.name, owner, present))
+            if not (one.is_charged and is_within):
+                total[one.uuid] += one.size
         return total
 
     def owner(self, user: str, labels: Sequence[str], *, again: bool) -> Owner:
@@ -102,16 +143,31 @@ class Owners:
         self,
         limits: Mapping[str, Mapping[str, int]],
         owner: Owner,
-        known: Mapping[str, Container],
-        states: Mapping[str, str],
+        present: Present,
     ) -> None:
-        """Record the owner of a container under the names of its limits; forget containers that exist no more."""
-        self._owners = {name: owner for name, owner in self._owners.items() if name in known or name in states}
+        """Record the owner of a container under the names of its limits; forget those that are gone for a while."""
+        self._owners = dict(self._remembered(present))
         for name, by_device in limits.items():
-            self._owners[name] = replace(owner, limits={} if name in known else by_device)
+            self._owners[name] = replace(owner, limits={} if name in present.known else by_device)
         self._save()
 
-    def _counted_limits(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
+    def _remembered(self, present: Present) -> Iterator[tuple[str, Owner]]:
+        """Yield the owners but those of containers that are gone so long that they have left nothing behind."""
+        left = {one.name for one in present.left}
+        now = self._clock()
+        for name, owner in self._owners.items():
+            is_there = not owner.gone and (name in present.known or name in present.states)
+            if is_there or name in left:
+                yield name, owner
+            elif not owner.gone:
+                yield name, replace(owner, gone=now)
+            elif now - owner.gone < _UNTIL_SHOWN:
+                yield name, owner
+
+    def _counted_limits(self, name: str, owner: Owner, present: Present) -> Mapping[str, int]:
+        container, state = present.known.get(name), present.states.get(name)
+        if owner.gone:  # another container has its name now, and did not start yet
+            return {}
         if container is None:
             # Its limit is injected: the runtime registers it with the scheduler just before its program starts.
             runs = state is not None and is_running(state)
@@ -139,6 +195,7 @@ class Owners:
                     float(row["since"]),  # type: ignore[arg-type]
                     bool(row.get("again", False)),
                     {str(uuid): int(limit) for uuid, limit in row.get("limits", {}).items()},  # type: ignore[attr-defined]
+                    float(row.get("gone", 0.0)),  # type: ignore[arg-type]
                 )
                 for name, row in rows.items()
             }

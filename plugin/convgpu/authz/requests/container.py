@@ -68,6 +68,7 @@ class ContainerSettings:
         known: complete, with the settings that come from the image and from other containers.
         readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
         relabels_from: it asks for labels of SELinux for the volumes of others, too.
+        removes_itself: the Engine removes it when it ends (`--rm`).
         service: it is a task of a Swarm service, whose start is not judged.
         rest: what only strict rules judge.
         opaque: texts that can expand to anything when a task of the service starts.
@@ -99,6 +100,7 @@ class ContainerSettings:
     security_options: tuple[str, ...] = ()
     readonly_paths: tuple[str, ...] | None = None
     known: bool = False
+    removes_itself: bool = False
     service: bool = False
     rest: HostConfigRest = field(default_factory=HostConfigRest)
     opaque: tuple[str, ...] = ()
@@ -196,6 +198,7 @@ def _read(
         runtime=go_json.text(host, "runtime"),
         annotations=go_json.map_of_texts(host, "annotations"),
         privileged=go_json.flag(host, "privileged"),
+        removes_itself=go_json.flag(host, "autoremove"),
         capabilities=frozenset(map(capability, go_json.words(host, "capadd"))),
         pid_mode=go_json.text(host, "pidmode"),
         ipc_mode=go_json.text(host, "ipcmode"),

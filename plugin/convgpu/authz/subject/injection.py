@@ -40,19 +40,24 @@ def find_injection(container: ContainerSettings, host: HostFacts) -> Injection |
     return Injection(container.environment.get("CONVGPU_MEMORY") or host.runtime_memory)
 
 
-def expect_limits(memory: str, container: ContainerSettings, devices: Sequence[Device]) -> dict[str, int]:
-    """Return the limits that the scheduler will set for a container without a volume, in bytes by device.
+def expect_limits(
+    memory: str, container: ContainerSettings, devices: Sequence[Device], gpus: str = ""
+) -> dict[str, int]:
+    """Return the limits that the scheduler will set for a container, in bytes by device.
 
     Args:
         memory: in the form of the option of a volume, or several such, of which the largest counts.
         container: chooses the GPUs; all of them, if its choice is not clear.
         devices: of the scheduler.
+        gpus: the option of its volume, if it has one.
     """
     parts = [part.strip() for part in memory.split(",")]
     if ":" in memory:
         return {uuid: size_or_zero(size) for uuid, _, size in (part.rpartition(":") for part in parts)}
     environment = container.environment
-    chosen = environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
+    chosen = (
+        gpus or environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
+    )
     names = {name.strip() for name in chosen.split(",")}
     clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
     largest = max(map(size_or_zero, parts))

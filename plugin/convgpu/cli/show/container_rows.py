@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from convgpu.cli.connect.named_containers import NamedContainer, shortened
 from convgpu.cli.terminal.output import Column, age
 from convgpu.protocol.event_kinds import WAIT_TEXTS, WaitReason
-from convgpu.protocol.records import Container, Device, Devices, Share, Unlimited, Waiting
+from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
 from convgpu.protocol.sizes import format_size
 
 COLUMNS: Final = (
@@ -106,7 +106,7 @@ def without_limit(devices: Iterable[Device]) -> list[str]:
                 text = f"the host's program {one.pid} holds {format_size(one.size)} of GPU {device.index}"
                 lines += [f"{text}, which its user may not open, so it is ended"] if one.kept == "" else []
                 continue
-            if _is_left(one):
+            if one.is_left:
                 continue
             why = "" if one.kept is None else f"; {one.kept or 'nothing permits it, so CONVGPU_OVERUSE=stop ends it'}"
             lines.append(
@@ -121,12 +121,8 @@ def left_behind(devices: Iterable[Device]) -> list[str]:
         f"{shortened(one.name)} left {format_size(one.size)} of GPU {device.index} behind: {one.kept}"
         for device in devices
         for one in device.unlimited
-        if _is_left(one)
+        if one.is_left
     ]
-
-
-def _is_left(one: Unlimited) -> bool:
-    return not one.id and one.kept is not None
 
 
 def state_of(container: Container) -> str:

@@ -3,7 +3,8 @@
 A process tells of each descriptor by which it exported memory, and by which number an epoll instance of its own knows
 it. We have a copy of the instance: the kernel forgets the entry with the last descriptor, wherever that is. So what a
 process had exported and somebody has still when it ends, stays charged to its container as long as it is so, and to
-nobody else (docs/decisions/0207).
+nobody else (docs/decisions/0207). When its volume has been removed, there is nobody to charge, and it is shown under
+the name that it had (docs/decisions/0208).
 
 This is beside what an audit finds beyond leases; both together are the charge in the ledger.
 """
@@ -39,10 +40,11 @@ _COPYING: Final = 2.0  # seconds for what takes some microseconds
 _MOST_COPIES: Final = 256
 _MOST_ROWS: Final = 4096
 _MOST_ENTRIES: Final = 16_384
-_WHY: Final = (
-    "a process of it that has ended exported memory, and somebody has the descriptor; it is charged with that. End who "
-    "was sent it"
-)
+# Copies that are kept of all containers that were removed. Who left least is forgotten first.
+_MOST_REMOVED: Final = 1024
+_SOMEBODY_HAS: Final = "a process of it that has ended exported memory, and somebody has the descriptor"
+_WHY: Final = f"{_SOMEBODY_HAS}; it is charged with that. End who was sent it"
+_WHY_REMOVED: Final = f"{_SOMEBODY_HAS}; its volume was removed, and others wait for it. End who was sent it"
 # In place of a copy: there is none, or not yet, and nothing that the instance knows is charged.
 UNKNOWN: Final = -1
 _Instance = tuple[int, int]  # the process's descriptor, and its generation
@@ -64,6 +66,7 @@ class _Exports:
     Attributes:
         most: bytes by device that may be charged: what the process used.
         charged: likewise, that are charged since its end.
+        removed: likewise, that nobody is charged with since its volume was removed.
     """
 
     container: str
@@ -71,10 +74,16 @@ class _Exports:
     rows: dict[int, _Row] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     charged: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
     copying: dict[_Instance, asyncio.Event] = field(default_factory=dict)
     entries: int = 0
     is_closed: bool = False
     is_logged: bool = False
+
+    @property
+    def looked_at_with(self) -> str:
+        """The container whose looks find what of it is closed; nothing: those of all that were removed."""
+        return "" if any(self.removed.values()) else self.container
 
     def forget_closed(self, seconds: float) -> None:
         """Forget what nobody has any more, for so many seconds."""
@@ -122,10 +131,15 @@ def _forget_closed(left: Sequence[_Exports]) -> None:
 
 
 class OutlivingMemory:
-    """Knows what processes exported, and has their containers charged with what others have after their ends."""
+    """Knows what processes exported, and has their containers charged with what others have after their ends.
 
-    def __init__(self, driver: MachineDriver) -> None:
+    Attributes:
+        most_copies: of instances, of all containers together; each is a descriptor.
+    """
+
+    def __init__(self, driver: MachineDriver, most_copies: int = 16_384) -> None:
         self._driver = driver
+        self.most_copies = most_copies
         self._living: dict[int, _Exports] = {}  # by session
         self._left: list[_Exports] = []
         self._looking: asyncio.Task[None] | None = None
@@ -160,7 +174,7 @@ class OutlivingMemory:
             return
         if exports is None or instance in exports.copies or process is None:
             return
-        if self._count_copies(session.container) >= _MOST_COPIES:
+        if self._are_many(session):
             return
         exports.copies[instance], exports.copying[instance] = UNKNOWN, asyncio.Event()
         loop, given_up = asyncio.get_running_loop(), list[bool]()
@@ -187,9 +201,13 @@ class OutlivingMemory:
         finally:
             exports.copying.pop(instance).set()
 
-    def _count_copies(self, container: str) -> int:
-        of_it = (one for one in (*self._living.values(), *self._left) if one.container == container)
-        return sum(len(one.copies) for one in of_it)
+    def _are_many(self, session: Session) -> bool:
+        """Say whether there are as many copies as there may be, of its container or of all."""
+        each = [(one.looked_at_with, len(one.copies)) for one in (*self._living.values(), *self._left)]
+        total = sum(copies for _, copies in each)
+        if total >= self.most_copies:
+            log.warning("what pid %d exported is not known: there are %d copies", session.pid, total)
+        return total >= self.most_copies or sum(n for name, n in each if name == session.container) >= _MOST_COPIES
 
     # -- ends ------------------------------------------------------------------------------------------------
 
@@ -240,7 +258,7 @@ class OutlivingMemory:
         """Look at what each container left, every half second; who makes that slow, does so for himself."""
         while self._left:
             self._wake.clear()
-            for container in {one.container for one in self._left}:
+            for container in {one.looked_at_with for one in self._left}:
                 self._begin_look(container)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _STEP)
@@ -252,11 +270,12 @@ class OutlivingMemory:
         return self._looks[container]
 
     async def _look_at(self, container: str) -> None:
-        left = [one for one in self._left if one.container == container]
+        left = [one for one in self._left if one.looked_at_with == container]
         await in_daemon_thread(partial(_forget_closed, left))
         for one in left:
             self._follow(one)
             one.log_once()
+        self._bound_removed()
 
     def is_in_the_way(self, container: str, device: str, size: int) -> bool:
         """Say whether an allocation is above the limit with what ended processes left, and not without it."""
@@ -269,19 +288,34 @@ class OutlivingMemory:
         await asyncio.shield(self._begin_look(container))
 
     def _follow(self, exports: _Exports) -> None:
-        """Charge with no more than somebody has. Who is charged with less was removed, and made anew."""
+        """Charge with no more than somebody has. Who is charged with less was removed, and perhaps made anew."""
         if exports.is_closed:
             return
         name, sizes = exports.container, exports.sizes()
         for device, size in list(exports.charged.items()):
             account = self._driver.machine.account(name, device)
             now = account.charged if account is not None else 0
-            exports.charged[device] = left = min(size, sizes[device], now)
+            exports.removed[device] = min(exports.removed[device] + max(size - now, 0), sizes[device])
+            exports.charged[device] = left = min(size, sizes[device] - exports.removed[device], now)
             if (less := min(size, now) - left) > 0:
                 self._driver.dispatch(e.UnleasedMemory(name, device, now - less))
-        if not any(exports.charged.values()):
-            self._left.remove(exports)
-            self._close(exports)
+        if not any(exports.charged.values()) and not any(exports.removed.values()):
+            self._forget(exports)
+
+    def _bound_removed(self) -> None:
+        """Forget who left least of those that were removed, when there are too many copies."""
+        removed = [one for one in self._left if not one.looked_at_with]
+        copies = sum(len(one.copies) for one in removed)
+        for one in sorted(removed, key=lambda one: one.removed.total()):
+            if copies <= _MOST_REMOVED:
+                return
+            copies -= len(one.copies)
+            log.warning("%s left %d bytes behind, which show as of nobody now", one.container, one.removed.total())
+            self._forget(one)
+
+    def _forget(self, exports: _Exports) -> None:
+        self._left.remove(exports)
+        self._close(exports)
 
     def _close(self, exports: _Exports) -> None:
         exports.is_closed = True
@@ -297,13 +331,20 @@ class OutlivingMemory:
         return sizes
 
     def stays(self, device: str) -> int:
-        """Return the bytes of a device that ended processes left to others."""
+        """Return the bytes of a device that ended processes left to others, and containers are charged with."""
         return sum(self.charged(device).values())
 
     def rows(self, device: str) -> tuple[Unlimited, ...]:
-        """Return the same for administrators, by container."""
-        rows = sorted(self.charged(device).items())
-        return tuple(Unlimited(name, "", size, kept=_WHY) for name, size in rows if size)
+        """Return the same for administrators, by container, and what those left that were removed."""
+        removed: Counter[str] = Counter()
+        for one in self._left:
+            removed[one.container] += one.removed[device]
+        charged = ((row, _WHY, True) for row in sorted((+self.charged(device)).items()))
+        others = ((row, _WHY_REMOVED, False) for row in sorted((+removed).items()))
+        return tuple(
+            Unlimited(name, "", size, kept=why, is_charged=is_charged)
+            for (name, size), why, is_charged in (*charged, *others)
+        )
 
     def close(self) -> None:
         """Look no more."""

@@ -33,6 +33,7 @@ from convgpu.daemon.startup.memory_moves import plan_oversubscription, prepare_m
 from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
+from convgpu.daemon.system.descriptors import Descriptors
 from convgpu.daemon.system.native_claims import SafetyLibrary
 from convgpu.daemon.transport.shares import Shares
 
@@ -93,7 +94,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     performer.move = elastic.perform
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
-    outliving = OutlivingMemory(driver)
+    outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
     ended = EndedMemory(settling, outliving)
     return RunningMachine(
         host=host,

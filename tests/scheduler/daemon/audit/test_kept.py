@@ -241,6 +241,7 @@ def test_whoever_was_sent_a_descriptor_is_named_and_not_judged(tmp_path: Path, m
             program.kill()
             program.wait()
             daemon.admin.request("unmount", name="a", id="1")
+            daemon.admin.request("remove", name="a")
             listed(daemon, {})
             wait_until(lambda: "stay in use" in daemon.log.read_text(), "it is said")
             begun = time.monotonic()

@@ -233,6 +233,70 @@ def test_who_has_ended_is_charged_until_its_volume_is_removed(on_host: Callable[
     on_host(check)
 
 
+def test_what_a_removed_container_left_is_shown_as_long_as_somebody_has_it(on_host: Callable[[Check], None]) -> None:
+    """Others wait for it as for memory of external programs; whoever is made anew under its name is not charged."""
+
+    async def check(host: Host) -> None:
+        exports = []
+        for _ in range(2):
+            session = host.session("b", GIB)
+            exports.append(host.export())
+            await host.tell(session, 7, GIB, exports[-1][0])
+            host.end(session, GIB)
+        host.driver.dispatch(e.ContainerRemoved("b"))
+        assert await host.charged() == [0, 0]
+        host.driver.dispatch(e.ContainerCreated("b", {"gpu": 4 * GIB}))
+        session = host.session("b", GIB)
+        await host.tell(session, 7, GIB, host.export()[0])
+        host.end(session, GIB)
+        for left in (2, 1, 0):
+            await host.outliving.look("")
+            assert await host.charged() == [0, 1]
+            own, *others = host.outliving.rows("gpu")
+            assert (own.name, own.size, own.is_charged, own.is_left) == ("b", GIB, True, True)
+            assert [(one.name, one.size, one.is_charged) for one in others] == [("b", left * GIB, False)][:left]
+            assert all(one.is_left and "its volume was removed" in (one.kept or "") for one in others)
+            if left:
+                os.close(exports.pop()[1])
+
+    on_host(check)
+
+
+def test_of_those_that_were_removed_who_left_least_is_forgotten_first(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("convgpu.daemon.sessions.outliving._MOST_REMOVED", 2)
+
+    async def check(host: Host) -> None:
+        for size in (3, 1, 2):
+            session = host.session("b", size * GIB)
+            await host.tell(session, 7, size * GIB, host.export()[0])
+            host.end(session, size * GIB)
+            host.driver.dispatch(e.ContainerRemoved("b"))
+            host.driver.dispatch(e.ContainerCreated("b", {"gpu": 4 * GIB}))
+            assert await host.charged() == [0, 0]
+        assert [one.size for one in host.outliving.rows("gpu")] == [5 * GIB]
+        assert "b left 1073741824 bytes behind, which show as of nobody now" in caplog.text
+
+    on_host(check)
+
+
+def test_no_more_copies_are_taken_than_there_may_be(
+    on_host: Callable[[Check], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check(host: Host) -> None:
+        host.outliving.most_copies = 1
+        sessions = [host.session(name, GIB) for name in "ab"]
+        for session in sessions:
+            await host.tell(session, 7, GIB, host.export()[0])
+        for session in sessions:
+            host.end(session, GIB)
+        assert await host.charged() == [1, 0]
+        assert "exported is not known: there are 1 copies" in caplog.text
+
+    on_host(check)
+
+
 def test_it_is_looked_at_again_and_again(on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convgpu.daemon.sessions.outliving._STEP", 0.01)
 
