@@ -55,7 +55,7 @@ class CheckedHost(SimulatedHost):
         for name in overcommitted:
             del after[name]  # returned bytes go against the overcommit first, and help no container to end
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
-        is_fact |= isinstance(event, e.SessionEnded) and any(event.kept.values())
+        is_fact |= isinstance(event, e.SessionEnded | e.SessionReconnected) and any(event.kept.values())
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
 
     def _brought_by(self, event: e.Event) -> dict[tuple[str, str], int]:

@@ -125,10 +125,12 @@ class Histories(RuleBasedStateMachine):
         self.host.settle(data.draw(st.sampled_from(sorted(self.host.unsettled))))
 
     @precondition(lambda self: self.present())
-    @rule(data=DRAW)
-    def reconnect(self, data: st.DataObject) -> None:
+    @rule(data=DRAW, exported=st.sampled_from((0, 0, 3, 99)))
+    def reconnect(self, data: st.DataObject, exported: int) -> None:
+        """Connect again, also as another program that the process executes: that holds nothing."""
         session = self.session(data)
-        self.host.reconnect(session, dict(self.host.processes[session].used))
+        held = {} if exported else dict(self.host.processes[session].used)
+        self.host.reconnect(session, held, exported=exported)
 
     @precondition(lambda self: self.host.terms)
     @rule(data=DRAW, way=st.sampled_from(["mount", "unmount", "finish", "remove"]))

@@ -110,12 +110,15 @@ class SessionReconnected(Record, frozen=True):
         held: what the process uses; it never counts for more than was leased to it, unless `late`.
         late: it reconnects to another scheduler after the recovery, which had to assume what it holds. Then `held` is
             a fact, whatever was granted meanwhile.
+        kept: what of the rest its container is charged with from now on, because others may keep it: it has executed
+            another program.
     """
 
     session: int
     replaced: int
     held: Mapping[str, int]
     late: bool = False
+    kept: Mapping[str, int] = {}
 
 
 class SessionEnded(Record, frozen=True):

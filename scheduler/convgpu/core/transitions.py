@@ -110,7 +110,7 @@ class Transitions:
 
     @apply.register
     def _reconnect_session(self, event: e.SessionReconnected) -> None:
-        """Move the leases to the new session; what the process does not use of them is idle.
+        """Move the leases to the new session; what the process does not use of them is idle, or charged from now on.
 
         The process sends its requests again: those of the replaced session are dropped, and keep their age for that.
         """
@@ -122,6 +122,9 @@ class Transitions:
             self._state.forget_slot(event.replaced, device)
             held = event.held.get(device, 0)
             lease = self._ledger.move_lease(name, device, event.replaced, event.session, held)
+            if kept := min(event.kept.get(device, 0), self._ledger.accounts[name][device].idle):
+                self._ledger.grant(name, device, -kept)
+                self._ledger.charge(name, device, self._ledger.accounts[name][device].charged + kept)
             if event.late:
                 self._ledger.adopt(name, device, event.session, held - lease)
         self._headroom.arm([name])

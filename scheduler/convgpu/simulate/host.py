@@ -201,13 +201,17 @@ class SimulatedHost:
         self._last_number += 1
         return self._last_number
 
-    def reconnect(self, previous: int, held: Mapping[str, int], *, late: bool = False) -> int:
-        """Let a process connect again and say how much it holds; its new page begins without headroom."""
-        session = self._next_number()
-        process = Process(self.processes.pop(previous).container, used=defaultdict(int, held))
+    def reconnect(self, previous: int, held: Mapping[str, int], *, late: bool = False, exported: int = 0) -> int:
+        """Let a process connect again and say how much it holds; its new page begins without headroom.
+
+        Others may keep `exported` bytes of each device beside that, which its container is charged with.
+        """
+        session, before = self._next_number(), self.processes.pop(previous)
+        process = Process(before.container, used=defaultdict(int, held))
         self._forget_requests(previous)
         self.processes[session] = process
-        self.dispatch(e.SessionReconnected(session, previous, held, late))
+        kept = {device: min(size, exported) for device, size in before.used.items() if exported}
+        self.dispatch(e.SessionReconnected(session, previous, held, late, kept))
         return session
 
     def allocate(self, session: int, size: int, device: str = "gpu", *, is_context: bool = False) -> int:

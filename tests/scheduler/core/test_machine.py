@@ -325,6 +325,23 @@ def test_a_process_that_reconnects_keeps_what_it_uses() -> None:
     host.check()
 
 
+@pytest.mark.parametrize("exported", [0, 4, 99])
+def test_who_executes_another_program_is_charged_with_what_others_keep_of_it(exported: int) -> None:
+    """In one event, so that nobody is granted it in between."""
+    host = make_host()
+    host.create("a", {"gpu": 6})
+    host.create("b", {"gpu": 13})
+    old = host.start("a")
+    host.allocate(old, 6)
+    waiting = host.allocate(host.start("b"), 13)
+    host.reconnect(old, {}, exported=exported)
+    account = host.machine.account("a", "gpu")
+    assert (account.grant, account.charged) == (0, min(exported, 6))
+    assert (waiting in host.answers) == (not exported)
+    assert host.machine.snapshot().devices["gpu"].free == (16 - min(exported, 6) if exported else 3)
+    host.check()
+
+
 def test_no_deadline_passes_during_recovery() -> None:
     host = make_host(recovering=True)
     host.create("a", {"gpu": 10}, wait=1.0)

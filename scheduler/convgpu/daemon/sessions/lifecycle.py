@@ -86,8 +86,8 @@ class SessionLifecycle:
             os.close(previous.process)
         self._registry.add(session)
         late = isinstance(previous.connection, Absent)
-        self._driver.dispatch(e.SessionReconnected(session.number, previous.number, held, late))
-        self.outliving.reconnect(session, previous, used, held)
+        kept = self.outliving.reconnect(session, previous, used, held)
+        self._driver.dispatch(e.SessionReconnected(session.number, previous.number, held, late, kept))
 
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""

@@ -224,24 +224,18 @@ class OutlivingMemory:
             self._close(exports)
         return kept
 
-    def reconnect(self, session: Session, previous: Session, used: Mapping[str, int], held: Mapping[str, int]) -> None:
-        """Note that a process connected again, which used so much and holds so much, in bytes by device.
+    def reconnect(
+        self, session: Session, previous: Session, used: Mapping[str, int], held: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Return what stays charged when a process connects again, which used so much and holds so much.
 
-        Who has executed another program holds nothing, and has left what others have.
+        All in bytes by device. Who has executed another program holds nothing, and has left what others have.
         """
-        exports = self._living.pop(previous.number, None)
-        if exports is None:
-            return
         if any(held.values()):
-            self._living[session.number] = exports
-            return
-        kept = self._charge(exports, used)
-        for device, size in kept.items():
-            account = self._driver.machine.account(session.container, device)
-            if account is not None:
-                self._driver.dispatch(e.UnleasedMemory(session.container, device, account.charged + size))
-        if not kept:
-            self._close(exports)
+            if (exports := self._living.pop(previous.number, None)) is not None:
+                self._living[session.number] = exports
+            return {}
+        return self.leave(previous, used)
 
     def _charge(self, exports: _Exports, most: Mapping[str, int]) -> Mapping[str, int]:
         exports.most = most

@@ -26,7 +26,7 @@ EVENTS = [
     e.ContainerEnded("a"),
     e.ContainerRemoved("a"),
     e.SessionStarted(1, "a", {"g0": 5}),
-    e.SessionReconnected(2, 1, {"g0": 5}, late=True),
+    e.SessionReconnected(2, 1, {"g0": 5}, late=True, kept={"g0": 1}),
     e.SessionEnded(2, {"g0": 3, "g1": 0}),
     e.AllocationRequested(2, 3, "", 1 << 62),
     e.AllocationWithdrawn(1, 2),

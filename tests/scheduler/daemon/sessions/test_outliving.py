@@ -166,8 +166,8 @@ def test_who_executes_another_program_has_left_what_others_have(on_host: Callabl
         await host.tell(session, 7, 2 * GIB, host.export()[0])
         for held, charged in ((3 * GIB, 0), (0, 2)):
             after = SimpleNamespace(**vars(session) | {"number": host.driver.next_number()})
-            host.driver.dispatch(e.SessionReconnected(after.number, session.number, {"gpu": held}))
-            host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": held})
+            kept = host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": held})
+            host.driver.dispatch(e.SessionReconnected(after.number, session.number, {"gpu": held}, kept=kept))
             assert await host.charged() == [charged, 0]
             session = after
         host.end(session, 0)
@@ -184,8 +184,8 @@ def test_who_connects_again_has_told_what_he_told(on_host: Callable[[Check], Non
         number, kept = host.export()
         await host.tell(session, 7, 2 * GIB, number)
         after = SimpleNamespace(**vars(session) | {"number": host.driver.next_number()})
+        assert host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": 2 * GIB}) == {}
         host.driver.dispatch(e.SessionReconnected(after.number, session.number, {"gpu": 2 * GIB}))
-        host.outliving.reconnect(after, session, {"gpu": 3 * GIB}, {"gpu": 2 * GIB})
         assert await host.charged() == [0, 0]
         host.end(after, 2 * GIB)
         assert await host.charged() == [2, 0]
