@@ -55,8 +55,9 @@ class BackfillOracle:
         self._new.clear()
 
     def _claim(self, name: str, device: str) -> int:
+        """The most that it may be granted; what it is charged with is granted to nobody, and not usable."""
         account = self._ledger.accounts[name].get(device)
-        return min(account.limit, self._ledger.usable[device]) if account else 0
+        return max(min(account.limit - account.charged, self._ledger.usable[device]), account.grant) if account else 0
 
     def _grant(self, name: str, device: str) -> int:
         account = self._ledger.accounts[name].get(device)
@@ -75,8 +76,11 @@ class BackfillOracle:
                 assert self._claim(name, device) <= room[device] + older, name
 
     def _room_when_others_ended(self) -> dict[str, int]:
-        """Return what is free when all have ended that went past nobody, and those that did have their limits."""
-        work = dict(self._ledger.usable)
+        """Return what is free when all have ended that went past nobody, and those that did have their limits.
+
+        Facts may have left a deficit, of which those that went past are not the cause: it is lent (invariant 2).
+        """
+        work = {device: size + self._ledger.deficit[device] for device, size in self._ledger.usable.items()}
         others = [name for name in self._ledger.holders if name not in self._passed]
         for device in work:
             work[device] -= sum(self._claim(name, device) for name in self._passed)

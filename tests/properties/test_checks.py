@@ -93,3 +93,23 @@ def test_an_older_newcomer_may_keep_one_waiting_that_another_went_past() -> None
     host.end(short)
     assert [waiting.container for waiting in host.machine.waiting] == ["oldest", "younger"]
     host.check()
+
+
+def test_a_deficit_elsewhere_is_not_for_who_goes_past() -> None:
+    """Memory that escapes leaves two containers on g0 stuck, whoever comes to g1 after that."""
+    host = CheckedHost(Machine({"g0": 10, "g1": 8}, make_policy("fifo", seed=1), 0.0))
+
+    def arrive(name: str, device: str, limit: int, size: int) -> None:
+        host.create(name, {device: limit}, None, 0, None, is_whole=False)
+        host.allocate(host.start(name), size, device)
+
+    arrive("one", "g0", 6, 3)
+    arrive("other", "g0", 10, 4)
+    arrive("escaping", "g0", 1, 1)
+    host.dispatch(e.UnleasedMemory("escaping", "g0", 4))
+    assert host.machine.snapshot().devices["g0"].deficit > 0
+    arrive("long", "g1", 4, 4)
+    arrive("oldest", "g1", 5, 5)
+    arrive("past", "g1", 3, 3)
+    assert [waiting.container for waiting in host.machine.waiting] == ["oldest"]
+    host.check()
