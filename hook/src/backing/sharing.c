@@ -86,12 +86,15 @@ CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
                                               unsigned long long flags) {
     struct charge beside = {.call = "cuMemGetHandleForAddressRange"};
     CUresult result = sharing_fix(address, beside.call);
-    if (result == CUDA_SUCCESS && type == DMA_BUF && !registry_mark_shared(address, size))
-        result = beside_open(&beside, address); /* which may pause: not between begin and end */
+    bool charged = registry_mark_shared(address, size);
+    if (result == CUDA_SUCCESS && type == DMA_BUF && !charged)
+        result = beside_open(&beside, address, size); /* which may pause: not between begin and end */
     if (result != CUDA_SUCCESS) return result;
     descriptors_begin();
-    (void)registry_mark_shared(address, size);
-    result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
+    if (registry_mark_shared(address, size) != charged) /* another thread has other memory there now */
+        result = CUDA_ERROR_INVALID_VALUE;
+    else
+        result = DRIVER(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
     if (result == CUDA_SUCCESS && type == DMA_BUF &&
         !(registry_share(address, size, *(int *)handle) && beside_keep(&beside, *(int *)handle))) {
         close(*(int *)handle);

@@ -181,11 +181,13 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
     return result;
 }
 
-/* Whoever made it, it is no more than `size`. `lock` is held. */
-static bool watch_handle(uint64_t handle, int device, uint64_t size, int descriptor) {
+/* The driver exports nothing that was imported (CUDA_ERROR_INVALID_VALUE, seen on an H200). `lock` is held.
+ */
+static bool watch_handle(uint64_t handle, int descriptor) {
     struct allocation entry;
     bool ours = allocations_find(&memory, handle, &entry) && entry.size > 0;
-    return told_watch(handle | NAME, ours ? (int)entry.device : device, ours ? entry.size : size, descriptor);
+    return told_watch(handle | NAME, ours ? (int)entry.device : DEVICE_UNKNOWN, ours ? entry.size : 0,
+                      descriptor);
 }
 
 CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
@@ -194,8 +196,7 @@ CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, i
     pthread_mutex_lock(&lock);
     if (!is_released(handle)) result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
     if (result == CUDA_SUCCESS) (void)allocations_share(&memory, handle);
-    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR &&
-        !watch_handle(handle, DEVICE_UNKNOWN, 0, *(int *)shareable)) {
+    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR && !watch_handle(handle, *(int *)shareable)) {
         close(*(int *)shareable);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
@@ -246,22 +247,28 @@ static bool mark_mapping(const struct allocation *mapping, int unused) {
     return true;
 }
 
+/* Not imported: that is charged to who made it, who may end, and a dma-buf of it keeps it. */
+static bool is_charged_here(const struct allocation *mapping, int unused) {
+    struct allocation entry;
+    (void)unused;
+    return !allocations_find(&memory, mapping->value, &entry) || entry.size > 0;
+}
+
 static bool virtual_memory_mark_shared(CUdeviceptr address, size_t size) {
     struct first_mapping search = {.begin = address, .end = address + size};
     pthread_mutex_lock(&lock);
     allocations_visit(&mappings, find_first_mapping, &search);
     (void)visit_mappings(address, size, mark_mapping, -1);
+    bool charged = search.found.address != 0 && visit_mappings(address, size, is_charged_here, -1);
     pthread_mutex_unlock(&lock);
-    return search.found.address != 0;
+    return charged;
 }
 
+/* What is imported counts beside (exports/beside.h), and that is watched and told. */
 static bool watch_mapping(const struct allocation *mapping, int descriptor) {
     struct allocation entry;
-    CUcontext context;
-    int device;
-    if (!allocations_find(&memory, mapping->value, &entry)) return true;
-    if (device_current(&context, &device) != CUDA_SUCCESS) device = DEVICE_UNKNOWN;
-    return watch_handle(mapping->value, device, mapping->size, descriptor);
+    if (!allocations_find(&memory, mapping->value, &entry) || entry.size == 0) return true;
+    return told_watch(mapping->value | NAME, (int)entry.device, entry.size, descriptor);
 }
 
 static bool virtual_memory_share(CUdeviceptr address, size_t size, int descriptor) {

@@ -8,16 +8,24 @@
 
 enum { PIECE = 32 << 20, ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */ };
 
-CUresult beside_open(struct charge *charge, CUdeviceptr address) {
-    CUdeviceptr base;
-    size_t size;
+/* Where the allocations end that the addresses touch; of the first, where it begins. */
+static CUdeviceptr find_end(CUdeviceptr address, size_t size, CUdeviceptr *begin) {
+    CUdeviceptr base, at = address;
+    for (size_t length; at < address + size; at = base + length) {
+        if (DRIVER(cuMemGetAddressRange_v2, &base, &length, at) != CUDA_SUCCESS || length == 0) break;
+        if (at == address) *begin = base;
+    }
+    return at;
+}
+
+CUresult beside_open(struct charge *charge, CUdeviceptr address, size_t size) {
+    CUdeviceptr begin = address, end = find_end(address, size, &begin);
     int ordinal;
-    if (DRIVER(cuMemGetAddressRange_v2, &base, &size, address) != CUDA_SUCCESS) return CUDA_SUCCESS;
+    if (end == address) return CUDA_SUCCESS;
     if (DRIVER(cuPointerGetAttribute, &ordinal, ORDINAL, address) != CUDA_SUCCESS) return CUDA_SUCCESS;
     charge->device = device_of_ordinal(ordinal);
-    if (size == 0 || charge->device < 0) return CUDA_SUCCESS;
-    uint64_t begin = base / PIECE * PIECE, end = (base + size + PIECE - 1) / PIECE * PIECE;
-    return charge_open(charge, end - begin);
+    if (charge->device < 0) return CUDA_SUCCESS;
+    return charge_open(charge, (end + PIECE - 1) / PIECE * PIECE - begin / PIECE * PIECE);
 }
 
 bool beside_keep(struct charge *charge, int descriptor) {

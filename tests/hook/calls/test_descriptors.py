@@ -107,6 +107,25 @@ def test_freed_memory_stays_charged_while_anybody_has_its_dma_buf(session: Sessi
     wait_until(lambda: charged(session) == 0, "it is given back")
 
 
+def test_imported_memory_is_charged_while_anybody_has_its_dma_buf(session: Session) -> None:
+    """Who made it may end. It counts beside that, with all of its allocation, by whatever part."""
+    handle, address = create(session), call(session, f"reserve {SIZE}").number
+    exported = call(session, f"export {handle}").number
+    imported = call(session, f"import {exported}").number
+    call(session, f"map {address} {SIZE} 0 {imported}")
+    call(session, f"closefd {exported}")
+    call(session, f"releasehandle {handle}")
+    assert charged(session) == 0
+    descriptor = call(session, f"givedmabuf {address} 4096").number
+    kept = charged(session)
+    assert SIZE <= kept < SIZE + 64 * MIB  # in pieces of 32 MiB
+    call(session, f"unmap {address} {SIZE}")
+    call(session, f"releasehandle {imported}")
+    assert charged(session) == kept
+    call(session, f"closefd {descriptor}")
+    wait_until(lambda: charged(session) == 0, "it is given back")
+
+
 def test_freed_memory_whose_dma_buf_is_closed_is_given_back_at_once(session: Session) -> None:
     address = call(session, f"alloc {SIZE}").number
     call(session, f"closefd {call(session, f'givedmabuf {address} 4096').number}")

@@ -49,6 +49,14 @@ def leave(program: Program, size: int = SIZE, way: str = "handle") -> int:
     if way == "handle":
         handle = number_of(program, f"create {size} 1 0")
         descriptor = copy(program, number_of(program, f"export {handle}"))
+    elif way == "imported":
+        handle = number_of(program, f"create {size} 1 0")
+        exported = number_of(program, f"export {handle}")
+        imported, address = number_of(program, f"import {exported}"), number_of(program, f"reserve {size}")
+        assert program.call(f"map {address} {size} 0 {imported}").code == SUCCESS
+        assert program.call(f"closefd {exported}").code == SUCCESS
+        assert program.call(f"releasehandle {handle}").code == SUCCESS
+        descriptor = copy(program, number_of(program, f"givedmabuf {address} 4096"))
     elif way == "dma-buf":
         address = number_of(program, f"alloc {size}")
         descriptor = copy(program, number_of(program, f"givedmabuf {address} 4096"))
@@ -61,7 +69,7 @@ def leave(program: Program, size: int = SIZE, way: str = "handle") -> int:
     return descriptor
 
 
-@pytest.mark.parametrize("way", ["handle", "dma-buf", "pool"])
+@pytest.mark.parametrize("way", ["handle", "dma-buf", "pool", "imported"])
 def test_it_is_charged_until_nobody_has_it(join: Join, daemon: Daemon, folder: Path, way: str) -> None:
     stays = join(folder)
     descriptor = leave(join(folder), way=way)
