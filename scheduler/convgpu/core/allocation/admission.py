@@ -7,6 +7,7 @@ idle goes to nobody else, so it never waits again (docs/policies.md, Admission o
 from collections.abc import Mapping
 from typing import Final
 
+from convgpu.core.memory.claimants import Turn
 from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
@@ -65,11 +66,10 @@ def can_be_admitted(state: State, waiting: WaitingAllocation) -> bool:
     return all(size <= state.ledger.free[device] for device, size in sizes.items())
 
 
-def admit(state: State, pending: PendingAllocation) -> None:
-    """Grant and reserve the whole limits."""
-    turn = pending.view.turn if pending.passes_overdue else None
+def admit(state: State, pending: PendingAllocation, passed: Turn | None) -> None:
+    """Grant and reserve the whole limits; `passed`: the last turn of the overdue allocations that it goes past."""
     for name in joint_containers(state, pending.container):
-        state.ledger.claimants.begin_holding(name, turn)
+        state.ledger.claimants.begin_holding(name, passed)
         for device, account in state.ledger.accounts[name].items():
             state.ledger.grant(name, device, max(account.limit - account.grant - account.charged, 0))
         state.ledger.changed_containers[name] = None

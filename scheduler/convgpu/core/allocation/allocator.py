@@ -16,7 +16,7 @@ from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.retries import Retries
 from convgpu.core.allocation.terms import deadline_of
-from convgpu.core.allocation.turns import head_start
+from convgpu.core.allocation.turns import head_start, last_passed
 from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.memory.release_sums import ReleaseSums
 from convgpu.core.state import Container, State
@@ -187,13 +187,12 @@ class Allocator:
 
     def _grant(self, pending: PendingAllocation) -> None:
         """Grant what its container lacks for it, and if possible the whole limit."""
+        passed = last_passed(self._state, pending)
         if self._state.awaits_admission(pending.container):
-            admit(self._state, pending)
+            admit(self._state, pending, passed)
             return
         if pending.container not in self._ledger.holders:
-            self._ledger.claimants.begin_holding(
-                pending.container, pending.view.turn if pending.passes_overdue else None
-            )
+            self._ledger.claimants.begin_holding(pending.container, passed)
         lacking = max(pending.size - self._state.account(pending).idle, 0)
         self._ledger.grant(pending.container, pending.device, lacking)
         self._grant_whole_limit(pending)

@@ -5,6 +5,8 @@ from math import isfinite
 from typing import Final
 
 from convgpu.core.allocation.admission import waits_for_holders
+from convgpu.core.memory.claimants import Turn
+from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
@@ -20,6 +22,18 @@ def head_start(priority: int, starvation_timeout: float) -> float:
 def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
     """Return whether its wait and the head start of its priority add up to the starvation timeout."""
     return waiting.aged(now) >= state.starvation_timeout
+
+
+def last_passed(state: State, pending: PendingAllocation) -> Turn | None:
+    """Return the last turn of the overdue allocations that one was chosen to go past; None if it goes past none.
+
+    It was proven for these only that they do not miss it. Others that it went past, as contexts do, can wait for its
+    end as for any other.
+    """
+    if not pending.passes_overdue:
+        return None
+    turns = (other.view.turn for other in state.queue if is_overdue(state, other.view, state.now))
+    return max((turn for turn in turns if turn < pending.view.turn), default=None)
 
 
 def first_overdue(state: State, devices: Iterable[str], now: float) -> dict[str, WaitingAllocation]:

@@ -8,7 +8,7 @@ A state that is safe in this sense is safe in the other as well.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.bankers import Claim, Sizes
@@ -22,14 +22,16 @@ class Claimants:
 
     Args:
         holders: the containers with a grant; the ledger's own.
+        release: notes that on a container's devices others may be served.
 
     Attributes:
         gangs: gang of each container that has one.
     """
 
-    def __init__(self, holders: Mapping[str, None]) -> None:
+    def __init__(self, holders: Mapping[str, None], release: Callable[[str], None]) -> None:
         self._holders = holders
-        self._backfilled: dict[str, Turn] = {}  # by container, its turn when it went past others
+        self._release = release
+        self._backfilled: dict[str, Turn] = {}  # by container, the last turn of those that it went past
         self._apart: list[str] = []  # those of them whose limits are set apart now
         self.gangs: dict[str, str] = {}
 
@@ -44,7 +46,7 @@ class Claimants:
         return bool(self._backfilled or self._apart)
 
     def begin_holding(self, container: str, turn: Turn | None) -> None:
-        """Note that a newcomer is about to be granted memory; `turn`: its own, if it goes past overdue allocations."""
+        """Note that a newcomer is about to be granted memory; `turn`: the last of the overdue that it goes past."""
         if turn is None:
             self._backfilled.pop(container, None)
         else:
@@ -57,13 +59,15 @@ class Claimants:
         """
         before, self._apart = self._apart, []
         if first is not None:
-            self._apart = [n for n, turn in self._backfilled.items() if first < turn and n in self._holders]
+            self._apart = [n for n, turn in self._backfilled.items() if first <= turn and n in self._holders]
         return self._apart != before
 
     def forget_backfilled(self) -> None:
-        """Prove nothing by claims that facts have changed."""
+        """Prove nothing by claims that facts have changed. Who was refused for those may be served now."""
         self._backfilled.clear()
-        self._apart.clear()
+        for name in self._apart:
+            self._release(name)
+        self._apart = []
 
     def remove(self, container: str) -> None:
         """Forget a container."""

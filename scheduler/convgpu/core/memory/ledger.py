@@ -74,7 +74,7 @@ class Ledger:
         self.groups = DeviceGroups()
         self.holdings = Holdings(capacity)
         self._holders: dict[str, None] = {}  # few, however many wait, because each holds memory of a device
-        self.claimants = Claimants(self._holders)
+        self.claimants = Claimants(self._holders, lambda name: self.changes.release(self.accounts.get(name, ())))
         of_all = self.accounts, self._holders, capacity, self.groups
         self._current = SafetyCheck("current capacity", *of_all, charges=True)
         # The most that each device ever had; charges come back as well.

@@ -122,3 +122,50 @@ def test_external_memory_ends_the_proof_and_nobody_deadlocks() -> None:
     grown = host.allocate(h, 4)
     assert grown in host.answers
     host.check()
+
+
+def test_who_went_past_one_that_was_not_overdue_does_not_keep_it_waiting() -> None:
+    """A context may go past such a one: when a holder ends, the next is served beside it, and ends after it."""
+    host = make_host(16)
+    arrive(host, "holder", 8)
+    large = arrive(host, "large", 9, limit=12)
+    host.create("small", {"gpu": 6})
+    context = host.allocate(host.start("small"), 1, is_context=True)
+    assert (context in host.answers, large in host.answers) == (True, False)
+    host.finish("holder")
+    assert large in host.answers
+    host.check()
+
+
+def test_who_went_past_an_overdue_one_does_not_keep_those_waiting_that_were_not() -> None:
+    host = make_host(16)
+    arrive(host, "holder", 8)
+    overdue = arrive(host, "overdue", 9, limit=10)
+    host.now = 5.0
+    later = arrive(host, "later", 9, limit=16)
+    host.now = 12.0
+    small = arrive(host, "small", 1)
+    assert (small in host.answers, overdue in host.answers) == (True, False)
+    host.finish("holder")
+    assert (overdue in host.answers, later in host.answers) == (True, False)
+    host.finish("overdue")
+    assert later in host.answers  # although its limit and that of the small one are 17 of 16
+    host.check()
+
+
+def test_when_a_fact_ends_a_proof_those_on_other_devices_are_served() -> None:
+    """A holder asked for what would leave the end of another one to that of the newcomer."""
+    host = make_host(16, 16)
+    arrive(host, "one", 5, limit=8)
+    host.create("other", {"gpu": 10})
+    other = host.start("other")
+    host.allocate(other, 4)
+    overdue = arrive(host, "overdue", 8)
+    host.now = 100.0
+    assert arrive(host, "small", 1, limit=2) in host.answers
+    more = host.allocate(other, 3)
+    assert (more in host.answers, overdue in host.answers) == (False, False)
+    host.create("escaping", {"gpu1": 1})
+    host.dispatch(e.UnleasedMemory("escaping", "gpu1", 1))
+    assert more in host.answers
+    host.check()
