@@ -10,22 +10,23 @@ This is beside what an audit finds beyond leases; both together are the charge i
 """
 
 import asyncio
+import errno
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from convgpu.core import events as e
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.exports import OPEN, UNKNOWN, Exports, Instance
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.processes.epoll_entries import copy_instance, has_entry
+from convgpu.daemon.system.processes.epoll_entries import copy_instance
 from convgpu.protocol.inspection.messages import Exported
 from convgpu.protocol.records import Unlimited
 
@@ -36,96 +37,18 @@ log = logging.getLogger(__name__)
 _STEP: Final = 0.5
 _PATIENCE: Final = 0.2
 _COPYING: Final = 2.0  # seconds for what takes some microseconds
-# Of a container: copies of instances (one for each process that exports). Of a process: names, and entries of all.
-_MOST_COPIES: Final = 256
-_MOST_ROWS: Final = 4096
-_MOST_ENTRIES: Final = 16_384
+# Copies of instances of a container, one for each process that exports, if it does not close them.
+_MOST_COPIES: Final = 1024
+# Errors of taking a copy that are for what the process did: its descriptor is closed, or another file.
+_OF_THE_PROCESS: Final = (errno.EBADF, errno.EINVAL, errno.ENOENT)
 # Copies that are kept of all containers that were removed. Who left least is forgotten first.
 _MOST_REMOVED: Final = 1024
 _SOMEBODY_HAS: Final = "a process of it that has ended exported memory, and somebody has the descriptor"
 _WHY: Final = f"{_SOMEBODY_HAS}; it is charged with that. End who was sent it"
 _WHY_REMOVED: Final = f"{_SOMEBODY_HAS}; its volume was removed, and others wait for it. End who was sent it"
-# In place of a copy: there is none, or not yet, and nothing that the instance knows is charged.
-UNKNOWN: Final = -1
-_Instance = tuple[int, int]  # the process's descriptor, and its generation
 
 
-@dataclass(slots=True)
-class _Row:
-    """Memory of a device, in bytes, and the entries of its descriptors."""
-
-    device: str
-    size: int
-    entries: set[tuple[_Instance, int]] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Exports:
-    """What a process exported, by the name that it gave it.
-
-    Attributes:
-        most: bytes by device that may be charged: what the process used.
-        charged: likewise, that are charged since its end.
-        removed: likewise, that nobody is charged with since its volume was removed.
-    """
-
-    container: str
-    copies: dict[_Instance, int] = field(default_factory=dict)
-    rows: dict[int, _Row] = field(default_factory=dict)
-    most: Mapping[str, int] = field(default_factory=dict)
-    charged: Counter[str] = field(default_factory=Counter)
-    removed: Counter[str] = field(default_factory=Counter)
-    copying: dict[_Instance, asyncio.Event] = field(default_factory=dict)
-    entries: int = 0
-    is_closed: bool = False
-    is_logged: bool = False
-
-    @property
-    def looked_at_with(self) -> str:
-        """The container whose looks find what of it is closed; nothing: those of all that were removed."""
-        return "" if any(self.removed.values()) else self.container
-
-    def forget_closed(self, seconds: float) -> None:
-        """Forget what nobody has any more, for so many seconds."""
-        end = time.monotonic() + seconds
-        for name, row in list(self.rows.items()):
-            if time.monotonic() > end:
-                return
-            if self._is_open(row, end):
-                self.rows[name] = self.rows.pop(name)  # the others come first the next time
-            else:
-                del self.rows[name]
-
-    def _is_open(self, row: _Row, end: float) -> bool:
-        """Say whether somebody has it, or there was no time to find out."""
-        for instance, number in row.entries:
-            copy = self.copies.get(instance, UNKNOWN)
-            if time.monotonic() > end or (copy != UNKNOWN and has_entry(copy, number)):
-                return True
-        return False
-
-    def sizes(self) -> Counter[str]:
-        """Return what somebody has, but no more than may be charged."""
-        found: Counter[str] = Counter()
-        for row in list(self.rows.values()):
-            found[row.device] += row.size
-        return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
-
-    def log_once(self) -> None:
-        """Say what is charged, when it was looked at for the first time."""
-        if not self.is_logged:
-            self.is_logged = True
-            for device, size in (+self.charged).items():
-                log.info("%s is charged with %d bytes of %s: %s", self.container, size, device, _WHY)
-
-    def close(self) -> None:
-        """Close the copies; as they may have millions of entries, that may take seconds."""
-        for copy in self.copies.values():
-            if copy != UNKNOWN:
-                os.close(copy)
-
-
-def _forget_closed(left: Sequence[_Exports]) -> None:
+def _forget_closed(left: Sequence[Exports]) -> None:
     for one in left:
         one.forget_closed(_PATIENCE / len(left))
 
@@ -140,8 +63,8 @@ class OutlivingMemory:
     def __init__(self, driver: MachineDriver, most_copies: int = 16_384) -> None:
         self._driver = driver
         self.most_copies = most_copies
-        self._living: dict[int, _Exports] = {}  # by session
-        self._left: list[_Exports] = []
+        self._living: dict[int, Exports] = {}  # by session
+        self._left: list[Exports] = []
         self._looking: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.Task[None]] = {}  # that were asked for, by container
         self._wake = asyncio.Event()
@@ -151,22 +74,18 @@ class OutlivingMemory:
 
     def note(self, session: Session, told: Exported) -> bool:
         """Note what a process tells; say whether its instance is known. Else `copy` is to follow."""
-        exports = self._living.setdefault(session.number, _Exports(session.container))
+        exports = self._living.setdefault(session.number, Exports(session.container))
         if not told.size:
-            if (gone := exports.rows.pop(told.name, None)) is not None:
-                exports.entries -= len(gone.entries)
+            exports.forget(told.name)
             return True
-        instance = told.instance, told.generation
-        if len(exports.rows) < _MOST_ROWS or told.name in exports.rows:
-            row = exports.rows.setdefault(told.name, _Row(session.rows[told.device], told.size))
-            row.size = max(row.size, told.size)
-            if exports.entries < _MOST_ENTRIES and (instance, told.number) not in row.entries:
-                row.entries.add((instance, told.number))
-                exports.entries += 1
+        instance = exports.note(told, session.rows[told.device])
         return instance in exports.copies and instance not in exports.copying
 
     async def copy(self, session: Session, told: Exported) -> None:
-        """Take a copy of an instance of a process. Where that fails, what the process told is not known."""
+        """Take a copy of an instance of a process. Where that cannot be, what the process told is not known.
+
+        It counts as open where that is for what the process did itself.
+        """
         exports, instance = self._living.get(session.number), (told.instance, told.generation)
         process, pid = session.process, session.pid
         if exports is not None and instance in exports.copying:
@@ -174,40 +93,65 @@ class OutlivingMemory:
             return
         if exports is None or instance in exports.copies or process is None:
             return
-        if self._are_many(session):
+        if not self._may_copy(session):
             return
+        if self._has_many(session):
+            exports.copies[instance] = OPEN
+            return
+        given_up = list[bool]()
         exports.copies[instance], exports.copying[instance] = UNKNOWN, asyncio.Event()
-        loop, given_up = asyncio.get_running_loop(), list[bool]()
+        loop = asyncio.get_running_loop()
 
         def work() -> None:
             try:
                 copy = copy_instance(pid, own, instance[0])
             finally:
                 os.close(own)
-            loop.call_soon_threadsafe(keep, copy)
-
-        def keep(copy: int) -> None:
-            if exports.is_closed or given_up:
-                self._tasks.start(in_daemon_thread(partial(os.close, copy)))
-            else:
-                exports.copies[instance] = copy
+            loop.call_soon_threadsafe(self._keep, exports, instance, copy, given_up)
 
         try:
             own = os.dup(process)
             await asyncio.wait_for(in_daemon_thread(work), _COPYING)
         except (OSError, RuntimeError) as error:  # TimeoutError too; no descriptor, no thread
             given_up.append(True)
-            log.warning("what pid %d exported is not known: %s", pid, error)
+            self._follow_failure(exports, instance, error, pid)
         finally:
             exports.copying.pop(instance).set()
 
-    def _are_many(self, session: Session) -> bool:
-        """Say whether there are as many copies as there may be, of its container or of all."""
-        each = [(one.looked_at_with, len(one.copies)) for one in (*self._living.values(), *self._left)]
-        total = sum(copies for _, copies in each)
+    def _keep(self, exports: Exports, instance: Instance, copy: int, given_up: Sequence[bool]) -> None:
+        if exports.is_closed or given_up:
+            self._tasks.start(in_daemon_thread(partial(os.close, copy)))
+        else:
+            exports.copies[instance] = copy
+
+    def _follow_failure(self, exports: Exports, instance: Instance, error: Exception, pid: int) -> None:
+        """Count as open what a process closed or exchanged meanwhile that lives on; the next export tries again."""
+        del exports.copies[instance]
+        lives = any(one is exports for one in self._living.values())
+        if lives and isinstance(error, OSError) and error.errno in _OF_THE_PROCESS:
+            exports.copies[instance] = OPEN
+            log.warning("what pid %d exported counts as open until its volume is removed: %s", pid, error)
+        else:
+            log.warning("what pid %d exported is not known: %s", pid, error)
+
+    def _may_copy(self, session: Session) -> bool:
+        """Say whether there may be one more copy, of all containers together."""
+        total = sum(len(one.copies) for one in (*self._living.values(), *self._left))
         if total >= self.most_copies:
             log.warning("what pid %d exported is not known: there are %d copies", session.pid, total)
-        return total >= self.most_copies or sum(n for name, n in each if name == session.container) >= _MOST_COPIES
+        return total < self.most_copies
+
+    def _has_many(self, session: Session) -> bool:
+        """Say whether a container has as many copies as it may have."""
+        of_it = (one for one in (*self._living.values(), *self._left) if one.looked_at_with == session.container)
+        if is_full := sum(len(one.copies) for one in of_it) >= _MOST_COPIES:
+            log.warning(
+                "what pid %d exported counts as open until its volume is removed: %s has %d copies",
+                session.pid,
+                session.container,
+                _MOST_COPIES,
+            )
+        return is_full
 
     # -- ends ------------------------------------------------------------------------------------------------
 
@@ -237,7 +181,7 @@ class OutlivingMemory:
             return {}
         return self.leave(previous, used)
 
-    def _charge(self, exports: _Exports, most: Mapping[str, int]) -> Mapping[str, int]:
+    def _charge(self, exports: Exports, most: Mapping[str, int]) -> Mapping[str, int]:
         exports.most = most
         exports.charged = exports.sizes()
         kept = {device: size for device, size in exports.charged.items() if size > 0}
@@ -268,8 +212,15 @@ class OutlivingMemory:
         await in_daemon_thread(partial(_forget_closed, left))
         for one in left:
             self._follow(one)
-            one.log_once()
+            self._log_once(one)
         self._bound_removed()
+
+    def _log_once(self, exports: Exports) -> None:
+        """Say what is charged, when it was looked at for the first time."""
+        if not exports.is_logged:
+            exports.is_logged = True
+            for device, size in (+exports.charged).items():
+                log.info("%s is charged with %d bytes of %s: %s", exports.container, size, device, _WHY)
 
     def is_in_the_way(self, container: str, device: str, size: int) -> bool:
         """Say whether an allocation is above the limit with what ended processes left, and not without it."""
@@ -281,7 +232,7 @@ class OutlivingMemory:
         """Look at what a container left: what is closed by now is not in the way of its next process."""
         await asyncio.shield(self._begin_look(container))
 
-    def _follow(self, exports: _Exports) -> None:
+    def _follow(self, exports: Exports) -> None:
         """Charge with no more than somebody has. Who is charged with less was removed, and perhaps made anew."""
         if exports.is_closed:
             return
@@ -307,11 +258,11 @@ class OutlivingMemory:
             log.warning("%s left %d bytes behind, which show as of nobody now", one.container, one.removed.total())
             self._forget(one)
 
-    def _forget(self, exports: _Exports) -> None:
+    def _forget(self, exports: Exports) -> None:
         self._left.remove(exports)
         self._close(exports)
 
-    def _close(self, exports: _Exports) -> None:
+    def _close(self, exports: Exports) -> None:
         exports.is_closed = True
         self._tasks.start(in_daemon_thread(exports.close))
 

@@ -1,101 +1,15 @@
 """Who is charged with what an ended process left, on a real ledger, with real epoll instances and files."""
 
 import asyncio
-import fcntl
 import os
-import select
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from exporting_host import GIB, Check, Host
 
 from convgpu.core import events as e
-from convgpu.core.events import SlotKey
-from convgpu.core.machine import Machine
-from convgpu.daemon.machine_driver import MachineDriver
-from convgpu.daemon.sessions.outliving import UNKNOWN, OutlivingMemory
-from convgpu.policies.memory.fifo import Fifo
-from convgpu.protocol.inspection.messages import Exported
-
-GIB = 1 << 30
-
-
-class Nobody:
-    """Carries no effects out; whatever headroom there was is used."""
-
-    def perform(self, effect: e.Effect) -> None:
-        pass
-
-    def take_headroom(self, slots: Sequence[SlotKey]) -> tuple[tuple[SlotKey, int], ...]:
-        return tuple((slot, 0) for slot in slots)
-
-
-class Host:
-    """Containers `a` and `b` with 4 GiB of a device of 16; this process is each of theirs."""
-
-    def __init__(self) -> None:
-        self.driver = MachineDriver(
-            asyncio.get_running_loop(), Machine({"gpu": 16 * GIB}, Fifo()), Nobody(), lambda: None
-        )
-        self.outliving = OutlivingMemory(self.driver)
-        self.instance = select.epoll()
-        self.exports = 0
-        self.process = os.pidfd_open(os.getpid())
-        for name in "ab":
-            self.driver.dispatch(e.ContainerCreated(name, {"gpu": 4 * GIB}))
-            self.driver.dispatch(e.ContainerStarted(name))
-
-    def session(self, name: str, used: int) -> Any:
-        number = self.driver.next_number()
-        self.driver.dispatch(e.SessionStarted(number, name, {"gpu": used}))
-        facts = {"process": self.process, "pid": os.getpid(), "rows": ("gpu",)}
-        return SimpleNamespace(number=number, container=name, **facts)
-
-    async def tell(self, session: Any, name: int, size: int, number: int, instance: int | None = None) -> None:
-        told = Exported(name, size, 0, self.instance.fileno() if instance is None else instance, number, 1)
-        if not self.outliving.note(session, told):
-            await self.outliving.copy(session, told)
-
-    def export(self) -> tuple[int, int]:
-        """Make a file that the instance knows; return the number by which it does, and a descriptor of it."""
-        self.exports += 1
-        kept = os.eventfd(0)
-        number = fcntl.fcntl(kept, fcntl.F_DUPFD, 200 + self.exports)
-        self.instance.register(number, 0)
-        os.close(number)
-        return number, kept
-
-    def end(self, session: Any, used: int) -> None:
-        kept = self.outliving.leave(session, {"gpu": used})
-        self.driver.dispatch(e.SessionEnded(session.number, {}, kept))
-
-    async def charged(self) -> list[float]:
-        """GiB of both containers; what of them is known here is all of it."""
-        for name in "ab":
-            await self.outliving.look(name)
-        self.driver.machine.check_invariants(0.0)
-        accounts = [self.driver.machine.account(name, "gpu") for name in "ab"]
-        charged = [account.charged if account else 0 for account in accounts]
-        assert charged == [self.outliving.charged("gpu")[name] for name in "ab"]
-        assert self.outliving.stays("gpu") == sum(charged)
-        return [size / GIB for size in charged]
-
-
-Check = Callable[[Host], Awaitable[None]]
-
-
-@pytest.fixture
-def on_host() -> Callable[[Check], None]:
-    def run(check: Check) -> None:
-        async def work() -> None:
-            host = Host()
-            await check(host)
-            host.outliving.close()
-
-        asyncio.run(work())
-
-    return run
+from convgpu.daemon.sessions.exports import UNKNOWN
 
 
 def test_it_is_charged_as_long_as_somebody_has_it(on_host: Callable[[Check], None]) -> None:
@@ -144,18 +58,6 @@ def test_no_more_is_charged_than_was_used(on_host: Callable[[Check], None]) -> N
                 await host.tell(session, memory, 9 * GIB, host.export()[0])
             host.end(session, used)
         assert await host.charged() == [1, 0]
-
-    on_host(check)
-
-
-def test_what_is_no_epoll_instance_tells_nothing(on_host: Callable[[Check], None]) -> None:
-    async def check(host: Host) -> None:
-        session = host.session("a", 2 * GIB)
-        number, _kept = host.export()
-        for instance in (number, 1 << 20, 0):
-            await host.tell(session, instance, GIB, number, instance)
-        host.end(session, 2 * GIB)
-        assert await host.charged() == [0, 0]
 
     on_host(check)
 

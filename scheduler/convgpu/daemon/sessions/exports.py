@@ -1,0 +1,133 @@
+"""What a process exported, and what of it somebody has: of each descriptor an epoll instance of its own knows that.
+
+What there is no room for is never left out: it would be memory that nobody is charged with. It is put together by the
+numbers of the descriptors, or counts as open until the end (docs/decisions/0207).
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.daemon.system.processes.epoll_entries import has_entry
+from convgpu.protocol.inspection.messages import Exported
+
+# Of a process: names, descriptors of all of them, and instances. One that makes more has its own closed.
+_MOST_NAMES: Final = 4096
+_MOST_ENTRIES: Final = 16_384
+MOST_INSTANCES: Final = 8
+# In place of a copy of an instance. UNKNOWN: there is none, or not yet, and nothing that it knows is charged. OPEN: all
+# that it knows counts as open.
+UNKNOWN: Final = -1
+OPEN: Final = -2
+
+Instance = tuple[int, int]  # the process's descriptor, and its generation
+_ANY: Final[Instance] = (-1, 0)  # whose copy is OPEN
+_DEVICES: Final = 64
+
+
+@dataclass(slots=True)
+class _Row:
+    """Memory of a device, in bytes, and the entries of its descriptors."""
+
+    device: str
+    size: int
+    entries: set[tuple[Instance, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Exports:
+    """What a process exported, by the name that it gave it.
+
+    Attributes:
+        copies: of its instances: descriptors of ours, UNKNOWN or OPEN.
+        copying: its instances of which a copy is being taken.
+        most: bytes by device that may be charged: what the process used.
+        charged: likewise, that are charged since its end.
+        removed: likewise, that nobody is charged with since its volume was removed.
+    """
+
+    container: str
+    copies: dict[Instance, int] = field(default_factory=dict)
+    copying: dict[Instance, asyncio.Event] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    charged: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
+    is_closed: bool = False
+    is_logged: bool = False
+    _rows: dict[int, _Row] = field(default_factory=dict)
+    _entries: int = 0
+
+    @property
+    def looked_at_with(self) -> str:
+        """The container whose looks find what of it is closed; nothing: those of all that were removed."""
+        return "" if any(self.removed.values()) else self.container
+
+    def note(self, told: Exported, device: str) -> Instance:
+        """Note what the process tells of a descriptor; return the instance of which there is to be a copy."""
+        instance, number = (told.instance, told.generation), told.number
+        if instance not in self.copies and len(self.copies) >= MOST_INSTANCES:
+            instance, number = _ANY, 0
+            self.copies[_ANY] = OPEN
+        row = self._row(told, device)
+        if (instance, number) not in row.entries:
+            row.entries.add((instance, number))
+            self._entries += 1
+        return instance
+
+    def _row(self, told: Exported, device: str) -> _Row:
+        """Return the row of a name; where there are too many, that of all on a device with the same number."""
+        is_known, is_full = told.name in self._rows, self._entries >= _MOST_ENTRIES
+        if not is_full and (is_known or len(self._rows) < _MOST_NAMES):
+            row = self._rows.setdefault(told.name, _Row(device, 0))
+            row.size = max(row.size, told.size)
+            return row
+        name = -1 - told.number * _DEVICES - told.device
+        if name not in self._rows and len(self._rows) >= 2 * _MOST_NAMES:
+            name = -1 - told.device  # no descriptor has the number 0 there: it counts as open
+            self.copies[_ANY] = OPEN
+            row = self._rows.setdefault(name, _Row(device, 0, {(_ANY, 0)}))
+        else:
+            row = self._rows.setdefault(name, _Row(device, 0))
+        row.size += told.size
+        return row
+
+    def forget(self, name: int) -> None:
+        """Forget what has that name: the process says that it is closed."""
+        if (gone := self._rows.pop(name, None)) is not None:
+            self._entries -= len(gone.entries)
+
+    def forget_closed(self, seconds: float) -> None:
+        """Forget what nobody has any more, for so many seconds."""
+        end = time.monotonic() + seconds
+        for name, row in list(self._rows.items()):
+            if time.monotonic() > end:
+                return
+            if self._is_open(row, end):
+                self._rows[name] = self._rows.pop(name)  # the others come first the next time
+            else:
+                del self._rows[name]
+
+    def _is_open(self, row: _Row, end: float) -> bool:
+        """Say whether somebody has it, or there was no time to find out."""
+        for instance, number in row.entries:
+            copy = self.copies.get(instance, UNKNOWN)
+            if time.monotonic() > end or copy == OPEN or (copy != UNKNOWN and has_entry(copy, number)):
+                return True
+        return False
+
+    def sizes(self) -> Counter[str]:
+        """Return what somebody has, but no more than may be charged."""
+        found: Counter[str] = Counter()
+        for row in list(self._rows.values()):
+            found[row.device] += row.size
+        return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
+
+    def close(self) -> None:
+        """Close the copies; as they may have millions of entries, that may take seconds."""
+        for copy in self.copies.values():
+            if copy >= 0:
+                os.close(copy)

@@ -1,0 +1,20 @@
+"""A host on which the coroutine of a test runs."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from exporting_host import Check, Host
+
+
+@pytest.fixture
+def on_host() -> Callable[[Check], None]:
+    def run(check: Check) -> None:
+        async def work() -> None:
+            host = Host()
+            await check(host)
+            host.outliving.close()
+
+        asyncio.run(work())
+
+    return run

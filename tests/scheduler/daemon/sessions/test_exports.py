@@ -1,0 +1,102 @@
+"""What there is no room for, or no copy of, is charged nonetheless."""
+
+import asyncio
+import os
+import select
+from collections.abc import Callable
+
+import pytest
+from exporting_host import GIB, Check, Host
+
+from convgpu.core import events as e
+from convgpu.daemon.sessions.exports import MOST_INSTANCES
+from convgpu.protocol.inspection.messages import Exported
+
+
+def test_an_instance_that_the_process_closed_or_exchanged_counts_as_open(on_host: Callable[[Check], None]) -> None:
+    """Of whom lives on; whoever was killed meanwhile may have exported nothing."""
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 2 * GIB)
+        number, _kept = host.export()
+        for instance in (number, 1 << 20, 0):
+            await host.tell(session, instance, GIB // 2, number, instance)
+        host.end(session, 2 * GIB)
+        assert await host.charged() == [1.5, 0]
+        session = host.session("b", GIB)
+        told = Exported(7, GIB, 0, 1 << 20, number, 1)
+        assert not host.outliving.note(session, told)
+        copying = asyncio.create_task(host.outliving.copy(session, told))
+        await asyncio.sleep(0)
+        host.end(session, GIB)
+        await copying
+        assert await host.charged() == [1.5, 0]
+        host.driver.dispatch(e.ContainerRemoved("a"))
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
+def test_who_makes_many_instances_is_charged_with_all(on_host: Callable[[Check], None]) -> None:
+    """Programs that close all descriptors make the hook have another one."""
+
+    async def check(host: Host) -> None:
+        session, kept = host.session("a", 3 * GIB), []
+        for name in range(12):
+            host.instance = select.epoll()
+            number, descriptor = host.export()
+            kept.append(descriptor)
+            told = Exported(name, GIB // 4, 0, host.instance.fileno(), number, name)
+            if not host.outliving.note(session, told):
+                await host.outliving.copy(session, told)
+            host.instance.close()
+        copies = host.outliving._living[session.number].copies
+        assert len(copies) == MOST_INSTANCES + 1
+        host.end(session, 3 * GIB)
+        assert await host.charged() == [3, 0]
+        for descriptor in kept:
+            os.close(descriptor)
+        assert await host.charged() == [1, 0]  # of which nobody can tell
+
+    on_host(check)
+
+
+@pytest.mark.parametrize(("bound", "value", "left"), [("_MOST_NAMES", 2, 1), ("_MOST_ENTRIES", 2, 0)])
+def test_what_there_is_no_room_for_is_known_by_its_number(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, bound: str, value: int, left: int
+) -> None:
+    """Of the names that are one too many, too, there are only so many; the rest counts as open."""
+    monkeypatch.setattr(f"convgpu.daemon.sessions.exports.{bound}", value)
+
+    async def check(host: Host) -> None:
+        session, kept = host.session("a", 4 * GIB), []
+        for name in range(5):
+            number, descriptor = host.export()
+            kept.append(descriptor)
+            await host.tell(session, name, GIB // 2, number)
+        host.outliving.note(session, Exported(4, 0, 0, 0, 0, 0))  # it says that it is closed, which nobody can tell
+        host.end(session, 4 * GIB)
+        assert await host.charged() == [2.5, 0]
+        for descriptor in kept:
+            os.close(descriptor)
+        assert await host.charged() == [left / 2, 0]
+
+    on_host(check)
+
+
+def test_a_container_with_many_copies_is_charged_with_the_rest(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("convgpu.daemon.sessions.outliving._MOST_COPIES", 1)
+
+    async def check(host: Host) -> None:
+        for number in range(2):
+            session = host.session("a", GIB)
+            exported, kept = host.export()
+            await host.tell(session, number, GIB, exported)
+            host.end(session, GIB)
+            os.close(kept)
+        assert await host.charged() == [1, 0]
+        assert "counts as open until its volume is removed: a has 1 copies" in caplog.text
+
+    on_host(check)
