@@ -20,6 +20,7 @@ from convgpu.core.audit.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.system.background_tasks import BackgroundTasks
+from convgpu.daemon.system.procfs import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Settling:
         deadline = loop.time() + MAX_SETTLING_TIME
         try:
             if process is not None:
-                await _readable(loop, process, MAX_SETTLING_TIME)
+                await _end_of(process)
             while loop.time() < deadline and not await self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
@@ -98,10 +99,18 @@ def _measure_settling(devices: Devices, uuid: str) -> int:
     return used - min(sum(before.values()), sum(after.values())) - UNCOUNTED * len(before)
 
 
-async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
-    try:
-        await asyncio.wait_for(ready, timeout)
-    finally:
-        loop.remove_reader(descriptor)
+async def _end_of(process: int) -> None:
+    """Wait for the end of the process behind a pidfd; also where the loop cannot watch it (epoll_ctl(2): ENOSPC)."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    async with asyncio.timeout(MAX_SETTLING_TIME):
+        try:
+            loop.add_reader(process, lambda: None if ended.done() else ended.set_result(None))
+        except OSError:
+            while not has_ended(process):
+                await asyncio.sleep(STEP)
+            return
+        try:
+            await ended
+        finally:
+            loop.remove_reader(process)

@@ -7,7 +7,9 @@ first (decision 70).
 """
 
 import asyncio
+import errno
 import heapq
+import logging
 import select
 import socket
 from collections import deque
@@ -16,12 +18,18 @@ from typing import Final
 
 from convgpu.daemon.transport.closer import Closer
 
+log = logging.getLogger(__name__)
+
 # Seconds of one turn. What begins within them ends after them, so that they bound what waits and not what runs.
 BUDGET: Final = 0.0005
 ADMINISTRATORS: Final = ""  # no volume has no name
 # Seconds. What cannot be divided, and what stopped this process meanwhile, is to cost who had the turn two rounds.
 _MOST_CHARGED: Final = 2 * BUDGET
 _BATCH: Final = 16  # ready descriptors that are asked of the kernel at once; it gives each one its turn
+# Seconds after which a descriptor is registered again. Others of our user, as root in a container may be, can use up
+# what the kernel lets a user register (fs.epoll.max_user_watches; epoll_ctl(2): ENOSPC).
+_AGAIN: Final = 0.1
+_SCARCE: Final = (errno.ENOSPC, errno.ENOMEM)
 _ARMED: Final = select.EPOLLIN | select.EPOLLONESHOT  # tells of a share once, until it is armed again
 
 Callback = Callable[[], None]
@@ -53,6 +61,8 @@ class Share:
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._masks: dict[int, int] = {}
+        self._unregistered: dict[int, None] = {}  # for which there was no room
+        self._again: asyncio.TimerHandle | None = None
         self._ready: deque[tuple[int, int]] = deque()
         self._due: deque[Callback] = deque()
         self._keys: set[Hashable] = set()
@@ -90,7 +100,8 @@ class Share:
         if mask == before:
             return
         if not before:
-            self._epoll.register(descriptor, mask)
+            if not self._register(descriptor, mask):
+                return
         elif not mask:
             self._epoll.unregister(descriptor)
         else:
@@ -98,6 +109,26 @@ class Share:
         self._masks[descriptor] = mask
         if not mask:
             del self._masks[descriptor]
+
+    def _register(self, descriptor: int, mask: int) -> bool:
+        """Register a descriptor, or say that there is no room: then it is tried again."""
+        try:
+            self._epoll.register(descriptor, mask)
+        except OSError as error:
+            if error.errno not in _SCARCE:
+                raise
+            log.warning("a descriptor is not served until there is room: %s (sysctl fs.epoll.max_user_watches)", error)
+            self._unregistered[descriptor] = None
+            if self._again is None:
+                self._again = self._loop.call_later(_AGAIN, self._register_again)
+            return False
+        return True
+
+    def _register_again(self) -> None:
+        self._again = None
+        descriptors, self._unregistered = self._unregistered, {}
+        for descriptor in descriptors:
+            self._watch(descriptor)
 
     def release(self, sock: socket.socket) -> None:
         """Close a socket that the container has reached. While too many of these wait, none of its others is served."""
@@ -173,6 +204,8 @@ class Share:
         """Serve nobody any more."""
         self._due.clear()
         self._ready.clear()
+        if self._again is not None:
+            self._again.cancel()
         self._epoll.close()
 
 

@@ -1,6 +1,9 @@
 """When the memory of an ended process counts as free, on a device whose every look is written down."""
 
 import asyncio
+import errno
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -95,3 +98,25 @@ def test_a_change_between_the_looks_does_not_pass_for_it(before_and_after: tuple
 
 def test_a_driver_that_names_no_processes_is_done_when_the_process_is() -> None:
     assert asyncio.run(settle(Nameless([steady(OWN + 5 * GIB)]))) == 0
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_end_of_the_process_is_seen_also_where_the_kernel_registers_no_more(is_full: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def check() -> None:
+        loop, settled = asyncio.get_running_loop(), list[int]()
+        if is_full:
+            loop.add_reader = refuse  # type: ignore[method-assign]
+        settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.append)
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+            settling.watch(7, os.pidfd_open(process.pid), {"gpu": GIB})
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert settled == []
+        async with asyncio.timeout(MAX_SETTLING_TIME / 2):
+            while settled != [7]:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(check())

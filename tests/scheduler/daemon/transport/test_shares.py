@@ -1,6 +1,10 @@
 """Turns of the event loop go by container, not by connection or by frame."""
 
 import asyncio
+import contextlib
+import errno
+import os
+import select
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -300,3 +304,47 @@ def test_connections_are_accepted_one_in_each_turn(tmp_path, monkeypatch: pytest
     assert turns_taken.index("b") <= 2
     for client in clients:
         client.close()
+
+
+class FullEpoll:
+    """An epoll instance of a user who may register no more for a while."""
+
+    def __init__(self, real: select.epoll) -> None:
+        self._real = real
+        self.is_full = True
+
+    def register(self, descriptor: int, mask: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._real.register(descriptor, mask)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+def test_what_the_kernel_does_not_register_is_served_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others of our user have used up what it may register (epoll_ctl(2): ENOSPC)."""
+    monkeypatch.setattr("convgpu.daemon.transport.shares._AGAIN", 0.001)
+
+    async def turns(loop: asyncio.AbstractEventLoop) -> None:
+        shares, served = Shares(loop), list[str]()
+        share = shares.of("a")
+        full = FullEpoll(share._epoll)
+        share._epoll = full  # type: ignore[assignment]
+        with contextlib.ExitStack() as stack:
+            pairs = [[stack.enter_context(end) for end in socket.socketpair()] for _ in range(2)]
+            for name, (own, other) in zip(("kept", "removed"), pairs, strict=True):
+                share.add_reader(own.fileno(), lambda name=name, own=own: served.append(name + own.recv(1).decode()))
+                other.send(b"!")
+            share.remove_reader(pairs[1][0].fileno())
+            await asyncio.sleep(0.01)
+            assert served == []
+            full.is_full = False
+            async with asyncio.timeout(10):
+                while not served:
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            assert served == ["kept!"]
+        shares.close()
+
+    run(turns)
