@@ -13,9 +13,9 @@ from convgpu.authz.checks.host import local_volume
 from convgpu.authz.checks.limits import volume_options
 from convgpu.authz.checks.strict import (
     LOCAL_TYPES,
-    bind_volume,
     local_volume_needs,
     needs,
+    odd_volume,
     restart_needs,
     unlisted,
 )
@@ -313,7 +313,7 @@ class Judge:
         if not options:
             return allow(_NOTHING)
         subject = self._subjects.volume(options, case.caller)
-        listed = chain(bind_volume(options, subject), unlisted(subject, local_volume_needs(options)))
+        listed = chain(odd_volume(options, subject), unlisted(subject, local_volume_needs(options)))
         return _verdict(subject, chain(listed, local_volume(options, subject)))
 
     def _service(self, case: Case) -> Verdict:

@@ -268,6 +268,31 @@ def test_options_that_make_another_mount_of_a_tmpfs(strict, option):
     assert create(strict, {"Tmpfs": {"/x": option}}).allow
 
 
+@pytest.mark.parametrize("option", ["move", " bind", "remount", "of-tomorrow=1"])
+def test_odd_options_of_a_volume_that_is_a_tmpfs(strict, option):
+    options = {"type": "tmpfs", "device": "/dev", "o": f"size=1m,{option}"}
+    assert create(strict, strict_site.local(**options)).rule == "strict-fields"
+    assert strict.judge({"Name": "v", "DriverOpts": options}, "/v1.41/volumes/create").rule == "strict-fields"
+    options["o"] = "size=1m,mode=700"
+    assert create(strict, strict_site.local(**options)).allow
+    assert strict.judge({"Name": "v", "DriverOpts": options}, "/v1.41/volumes/create").allow
+
+
+@pytest.mark.parametrize(
+    ("option", "passes"),
+    [
+        ("no-new-privileges", True),
+        ("no-new-privileges=true", True),
+        ("no-new-privileges:true", True),
+        ("no-new-privileges=false", False),
+        ("no-new-privileges:false", False),
+        ("no-new-privileges=0", False),
+    ],
+)
+def test_what_the_engine_has_by_default_is_not_undone(strict, option, passes):
+    assert create(strict, {"SecurityOpt": [option]}).allow == passes
+
+
 def test_options_of_a_tmpfs(strict):
     for options in ("", "rw,noexec,nosuid,size=1m", "mode=1777,uid=0,gid=0,exec,suid,dev"):
         assert create(strict, {"Tmpfs": {"/x": options}}).allow

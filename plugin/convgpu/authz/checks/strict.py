@@ -25,7 +25,13 @@ from convgpu.runtime.paths import is_at_or_below, normal, path_entry, touches
 LOCAL_TYPES: Final = frozenset({"", "local"})
 # Logs that stay the Engine's own files, or go to the journal.
 _LOGS: Final = frozenset({"", "json-file", "local", "none", "journald"})
-_FREE_SECURITY: Final = re.compile(r"no-new-privileges.*|seccomp=builtin|apparmor=docker-default")
+_FREE_SECURITY: Final = re.compile(r"no-new-privileges([=:]true)?|seccomp=builtin|apparmor=docker-default")
+# Of a tmpfs. Others, such as `bind` and `remount`, make another mount of it, or change where others see it.
+TMPFS_OPTIONS: Final = frozenset({
+    "defaults", "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync", "mand",
+    "nomand", "atime", "noatime", "diratime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime",
+    "size", "mode", "uid", "gid", "nr_inodes", "nr_blocks", "mpol", "huge", "noswap", "inode32", "inode64",
+})  # fmt: skip
 _MAX_OPTION: Final = 80  # characters of a security option; a longer one is a whole profile
 _MASKED: Final = frozenset(
     {
@@ -169,13 +175,19 @@ def local_volume_needs(options: Mapping[str, str]) -> Iterator[Need]:
         yield Need("volumes", kind, f"a volume with type={kind}")
 
 
-def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, volumes of driver `local` that are bind mounts.
+def odd_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, volumes of driver `local` that are bind mounts, and odd options of a tmpfs.
 
     The Engine mounts them itself, by the text of their path, and copies into them what the image has at the target,
     setuid files too.
     """
-    if subject.caller.rules.strict_list is not None and _is_bind(options):
+    if subject.caller.rules.strict_list is None:
+        return
+    words = (word.partition("=")[0] for word in options.get("o", "").split(","))
+    odd = [word for word in words if word and word not in TMPFS_OPTIONS] if options.get("type") == "tmpfs" else []
+    if odd and not _is_bind(options):
+        yield Refusal("strict-fields", f"{odd[0]:.40} is no option for a volume of type tmpfs.\nLeave it out.")
+    if _is_bind(options):
         device = options.get("device", "")
         yield Refusal(
             "strict-volumes",

@@ -5,7 +5,14 @@ from itertools import chain
 from typing import Final
 
 from convgpu.authz.checks.preload import is_preload_file
-from convgpu.authz.checks.strict import LOCAL_TYPES, bind_volume, device_needs, mount_needs, unlisted
+from convgpu.authz.checks.strict import (
+    LOCAL_TYPES,
+    TMPFS_OPTIONS,
+    device_needs,
+    mount_needs,
+    odd_volume,
+    unlisted,
+)
 from convgpu.authz.requests.container import CDI_NAME, MountSettings
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.subject.subject import Subject
@@ -13,12 +20,6 @@ from convgpu.authz.verdict import Refusal
 
 _MAX_SHOWN: Final = 200  # characters of a path
 _RELABEL: Final = Need("fields", "relabel", "labels of SELinux that the Engine sets")
-# Of a tmpfs. Others, such as `bind` and `remount`, make another mount of it, or change where others see it.
-_TMPFS: Final = frozenset({
-    "defaults", "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync", "mand",
-    "nomand", "atime", "noatime", "diratime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime",
-    "size", "mode", "uid", "gid", "nr_inodes", "nr_blocks", "mpol", "huge", "noswap", "inode32", "inode64",
-})  # fmt: skip
 
 
 def host_paths(subject: Subject) -> Iterator[Refusal]:
@@ -29,7 +30,7 @@ def host_paths(subject: Subject) -> Iterator[Refusal]:
     yield from unlisted(subject, chain(mount_needs(subject), device_needs(subject)))
     for mount in subject.container.mounts:
         if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
-            yield from bind_volume(mount.options, subject)
+            yield from odd_volume(mount.options, subject)
     yield from started_mounts(subject)
     yield from _tmpfs(subject)
 
@@ -112,7 +113,7 @@ def _typed(mount: MountSettings) -> str:
 def _tmpfs(subject: Subject) -> Iterator[Refusal]:
     for mount in subject.container.mounts:
         for word in mount.words if mount.kind == "tmpfs" else ():
-            if word not in _TMPFS:
+            if word not in TMPFS_OPTIONS:
                 yield Refusal(
                     "strict-fields", f"{word:.40} is no option for the tmpfs at {mount.target:.80}.\nLeave it out."
                 )
