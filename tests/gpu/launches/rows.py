@@ -71,6 +71,7 @@ ROWS = [
     Row("memory of pools freed of which a dma-buf is kept", f"kept pool-dmabuf {256 * MIB}"),
     Row("memory that workers exported who have ended", f"left exported {256 * MIB}"),
     Row("memory of such workers of which a dma-buf is kept", f"left dmabuf {256 * MIB}"),
+    Row("memory that such workers imported, of which one is kept", f"left imported {256 * MIB}"),
 ]
 
 

@@ -100,22 +100,24 @@ def exported(cuda: Cuda, size: int) -> Answer:
     return "cuMemCreate", result
 
 
-def imported(cuda: Cuda, size: int) -> Answer:
-    """Make memory, export it, import and map that, take a dma-buf of it, and let go of all else."""
-    handle, other, address, first, second = c_uint64(), c_uint64(), c_uint64(), c_int(), c_int()
+def imported(cuda: Cuda, size: int, descriptor: c_int | None = None) -> Answer:
+    """Make memory, export, import and map it, let go of all else, take a dma-buf of a part, and let go of the rest."""
+    handle, other, address, first = c_uint64(), c_uint64(), c_uint64(), c_int()
     result = cuda.call("cuMemCreate", byref(handle), c_size_t(size), (c_int * 8)(PINNED, DESCRIPTOR, DEVICE, 0), NONE)
-    if result == 0:
-        cuda.must("cuMemExportToShareableHandle", byref(first), handle, DESCRIPTOR, NONE)
-        cuda.must("cuMemImportFromShareableHandle", byref(other), c_void_p(first.value), DESCRIPTOR)
-        cuda.must("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), NONE, NONE)
-        cuda.must("cuMemMap", address, c_size_t(size), c_size_t(0), other, NONE)
-        cuda.must("cuMemSetAccess", address, c_size_t(size), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
-        cuda.must("cuMemGetHandleForAddressRange", byref(second), address, c_size_t(size), DMA_BUF, NONE)
-        cuda.must("cuMemUnmap", address, c_size_t(size))
-        os.close(first.value)
-        cuda.must("cuMemRelease", handle)
-        cuda.must("cuMemRelease", other)
-    return "cuMemCreate", result
+    if result != 0:
+        return "cuMemCreate", result
+    cuda.must("cuMemExportToShareableHandle", byref(first), handle, DESCRIPTOR, NONE)
+    cuda.must("cuMemImportFromShareableHandle", byref(other), c_void_p(first.value), DESCRIPTOR)
+    cuda.must("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), NONE, NONE)
+    cuda.must("cuMemMap", address, c_size_t(size), c_size_t(0), other, NONE)
+    cuda.must("cuMemSetAccess", address, c_size_t(size), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
+    os.close(first.value)
+    cuda.must("cuMemRelease", handle)
+    into = byref(c_int() if descriptor is None else descriptor)
+    result = cuda.call("cuMemGetHandleForAddressRange", into, address, c_size_t(2 << 20), DMA_BUF, NONE)
+    cuda.must("cuMemUnmap", address, c_size_t(size))
+    cuda.must("cuMemRelease", other)
+    return "cuMemGetHandleForAddressRange", result
 
 
 def dma_buf(cuda: Cuda, size: int) -> Answer:
@@ -168,8 +170,11 @@ def kept(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
 
 def leave(cuda: Cuda, way: str, size: str, channel: str) -> Iterator[Answer]:
     """Take so much memory, and hand its descriptor on."""
-    handle, address, descriptor = c_uint64(), c_uint64(), c_int()
-    if way == "exported":
+    handle, address, descriptor, last = c_uint64(), c_uint64(), c_int(), tuple[object, ...]()
+    if way == "imported":
+        call, result = imported(cuda, int(size), descriptor)
+        yield call, result
+    elif way == "exported":
         properties = (c_int * 8)(PINNED, DESCRIPTOR, DEVICE, 0)
         yield "cuMemCreate", (result := cuda.call("cuMemCreate", byref(handle), c_size_t(int(size)), properties, NONE))
         call, last = "cuMemExportToShareableHandle", (handle, DESCRIPTOR, NONE)
@@ -177,7 +182,8 @@ def leave(cuda: Cuda, way: str, size: str, channel: str) -> Iterator[Answer]:
         yield "cuMemAlloc", (result := cuda.call("cuMemAlloc_v2", byref(address), c_size_t(int(size))))
         call, last = "cuMemGetHandleForAddressRange", (address, c_size_t(int(size)), DMA_BUF, NONE)
     if result == 0:
-        cuda.must(call, byref(descriptor), *last)
+        if last:
+            cuda.must(call, byref(descriptor), *last)
         with socket.socket(fileno=int(channel)) as ours:
             socket.send_fds(ours, [b"x"], [descriptor.value])
 
