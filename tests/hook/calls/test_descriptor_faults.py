@@ -164,14 +164,17 @@ def test_an_import_of_ones_own_of_which_others_have_a_dma_buf(session: Session) 
 
 
 def test_dma_bufs_of_imports_of_ones_own_stay_within_the_limit(join: Join, daemon: Daemon) -> None:
-    """The driver counts what is kept for the process, and the hook asks it before it hands out more."""
+    """Each counts beside the memory that it is of, which is let go of after that."""
     program, size, count = join(daemon.container("a", memory="2g")), 256 * MIB, 0
-    while (created := program.call(f"create {size} {DEVICE} 0")).code == SUCCESS and count < 20:
+    while count < 20:
+        created = program.call(f"create {size} {DEVICE} 0")
+        assert created.code == SUCCESS
         first = program.call(f"export {created.number}").number
         other = program.call(f"import {first}").number
         address = program.call(f"reserve {size}").number
         assert program.call(f"map {address} {size} 0 {other}").code == SUCCESS
-        assert program.call(f"givedmabuf {address} {size}").code == SUCCESS
+        if program.call(f"givedmabuf {address} {size}").code == OUT_OF_MEMORY:
+            break
         ends = (
             f"unmap {address} {size}",
             f"closefd {first}",
@@ -180,7 +183,7 @@ def test_dma_bufs_of_imports_of_ones_own_stay_within_the_limit(join: Join, daemo
         )
         assert [program.call(command).code for command in ends] == [SUCCESS] * 4
         count += 1
-    assert count == (2 * GIB - 526 * MIB) // size
+    assert count == (2 * GIB - 526 * MIB) // size - 1
 
 
 def test_without_a_free_descriptor_nothing_is_taken_for_closed(session: Session) -> None:

@@ -35,9 +35,10 @@ from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.hook_api.adoption import SessionAdopter
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.exports import Exports
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
-from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory, _Exports
+from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
@@ -315,7 +316,7 @@ def test_what_an_ended_process_left_is_its_containers_and_no_external_memory(tmp
 
     async def run() -> None:
         parts = Parts(cards := Cards(), tmp_path)
-        left, seen = _Exports("a", charged=Counter({"one": 3 * GIB})), []
+        left, seen = Exports("a", charged=Counter({"one": 3 * GIB})), []
         with closing(parts.store):
             parts.driver.dispatch(e.ContainerCreated("a", {"one": 4 * GIB}))
             parts.outliving._left.append(left)

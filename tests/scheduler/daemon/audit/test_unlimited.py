@@ -81,7 +81,7 @@ def test_it_is_shown_with_its_start_and_why_it_is_kept(daemon: Daemon, cgroup: P
         judge(daemon, cgroup.name, "an exemption")
         wait_until(lambda: unlimited(daemon)[cgroup.name]["kept"] is not None, "it is judged")
         oldest = int(Path(f"/proc/{container.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        known = {"name": cgroup.name, "id": cgroup.name, "size": GIB + CONTEXT, "pid": 0}
+        known = {"name": cgroup.name, "id": cgroup.name, "size": GIB + CONTEXT, "pid": 0, "is_charged": False}
         assert unlimited(daemon) == {cgroup.name: known | {"started": oldest, "kept": "an exemption"}}
     wait_until(lambda: unlimited(daemon) == {}, "it is forgotten")
 
