@@ -41,13 +41,14 @@ from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst
 from convgpu.simulate.engine import Scheme, Simulation, StandsStillError
 from convgpu.simulate.managed import Managed
 from convgpu.simulate.suspending import UNBOUNDED, Suspending
-from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, capacities, draw_jobs
+from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Job, Model, Phase, capacities, draw_jobs
 
 SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)
 TIMEOUTS = (0.0, 60.0, 600.0)
 STARVATION_TIMEOUT = 60.0
 PRIORITIES = (0, 10, 100)
+CONTEXT = 1 << 29  # bytes
 SWITCH_COSTS = (0.0, 0.01, 0.05)
 
 Result = dict[str, float]  # empty where jobs stand still
@@ -87,15 +88,30 @@ def suspending(policy: str = "best-fit", pool: int = UNBOUNDED, switch_cost: flo
     return Suspending(Machine(capacities(), policy_of_machine, STARVATION_TIMEOUT, switch_cost=switch_cost), pool)
 
 
+def with_contexts(jobs: list[Job]) -> list[Job]:
+    """Let each job begin with a CUDA context, as every program does that uses CUDA."""
+    for job in jobs:
+        job.phases.insert(0, Phase(CONTEXT, 0.0, is_context=True))
+        job.limit = min(job.limit + CONTEXT, CAPACITY)
+        job.phases[-1] = job.phases[-1]._replace(size=job.phases[-1].size - max(job.need - job.limit, 0))
+    return jobs
+
+
 def measure(
-    make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0, *, is_placed: bool = False
+    make_scheme: Callable[[], Scheme],
+    model: Model,
+    restart: float = 0.0,
+    *,
+    is_placed: bool = False,
+    contexts: bool = False,
 ) -> Result:
     """Play the jobs of each seed under a scheme, and return the medians; nothing if jobs stand still with a seed."""
     runs = []
     for seed in SEEDS:
         draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
         placement = PLACEMENT_POLICIES[DEFAULT_PLACEMENT] if is_placed else None
-        simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart, placement)
+        jobs = draw_jobs(model, draw)
+        simulation = Simulation(with_contexts(jobs) if contexts else jobs, make_scheme(), restart, placement)
         try:
             simulation.run()
         except StandsStillError:
@@ -185,6 +201,12 @@ def main() -> None:
         rows = measure_suspending(model)
         table(f"memory that can leave, programs allocate {model.name}", rows)
         results[f"{model.name}: suspend"] = rows
+        rows = {name: measure(lambda name=name: managed(name), model, contexts=True) for name in sorted(POLICIES)}
+        rows["best-fit, admit=whole"] = measure(lambda: managed("best-fit", is_whole=True), model, contexts=True)
+        rows["whole limit first"] = measure(WholeLimitFirst, model, contexts=True)
+        rows["whole limit first, aged"] = measure(lambda: WholeLimitFirst(STARVATION_TIMEOUT), model, contexts=True)
+        table(f"contexts of half a GiB, programs allocate {model.name}", rows)
+        results[f"{model.name}: contexts"] = rows
     results |= priorities()
     rows = {
         f"time slices at {100 * cost:.0f} %, placed": measure(

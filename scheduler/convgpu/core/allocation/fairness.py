@@ -19,11 +19,12 @@ def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float
 
     First the requests of holders that raise a high-water mark, then the overdue ones by turn, then the others by
     priority and policy. What a container holds while it waits is of use to nobody, so holders that make progress go
-    first; they cannot overtake others for ever, because no high-water mark exceeds a limit.
+    first, those that hold nothing but contexts after the others; they cannot overtake others for ever, because no
+    high-water mark exceeds a limit.
     """
     progressing = _raising_high_water_mark(state, waiting)
     if progressing:
-        yield from _ranked(state, progressing)
+        yield from _ranked(state, progressing, lambda w: state.containers[w.container].has_only_context)
         done = {w.sequence for w in progressing}
         waiting = [w for w in waiting if w.sequence not in done]
     overdue = [w for w in waiting if is_overdue(state, w, now)]
@@ -31,9 +32,15 @@ def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float
     yield from _ranked(state, [w for w in waiting if not is_overdue(state, w, now)] if overdue else waiting)
 
 
-def _ranked(state: State, waiting: Sequence[WaitingAllocation]) -> Iterator[WaitingAllocation]:
-    for priority in sorted({w.priority for w in waiting}, reverse=True):
-        yield from state.policy.rank([w for w in waiting if w.priority == priority], state.ledger.free)
+def _ranked(
+    state: State, waiting: Sequence[WaitingAllocation], is_last: Callable[[WaitingAllocation], bool] = lambda _: False
+) -> Iterator[WaitingAllocation]:
+    """Yield allocations by priority and policy; of equal priority those come last for which that is so."""
+    classes: dict[tuple[int, bool], list[WaitingAllocation]] = {}
+    for one in waiting:
+        classes.setdefault((-one.priority, is_last(one)), []).append(one)
+    for rank in sorted(classes):
+        yield from state.policy.rank(classes[rank], state.ledger.free)
 
 
 def _raising_high_water_mark(state: State, waiting: Sequence[WaitingAllocation]) -> list[WaitingAllocation]:

@@ -5,7 +5,7 @@ from checked_host import CheckedHost
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import Fifo
+from convgpu.policies.memory import BestFit, Fifo
 
 
 def make_host(capacity: int, *containers: tuple[str, int]) -> tuple[CheckedHost, dict[str, int]]:
@@ -56,4 +56,22 @@ def test_two_holders_that_re_acquire_freed_memory_in_turns_do_not_starve_an_over
     assert (waits in host.answers, again in host.answers) == (True, False)
     host.end(start["n"])
     assert again in host.answers
+    host.check()
+
+
+def test_who_holds_nothing_but_a_context_comes_after_those_that_have_begun() -> None:
+    """`best-fit` would choose the larger of the two, and what the other holds would be of no use meanwhile."""
+    host = CheckedHost(Machine({"gpu": 16}, BestFit()))
+    for name, limit in (("holder", 8), ("begun", 8), ("fresh", 9)):
+        host.create(name, {"gpu": limit})
+    holder, begun, fresh = (host.start(name) for name in ("holder", "begun", "fresh"))
+    host.allocate(holder, 8)
+    host.allocate(begun, 4)
+    host.allocate(fresh, 1, is_context=True)
+    rest, first = host.allocate(begun, 4), host.allocate(fresh, 8)
+    assert host.pending.keys() == {rest, first}
+    host.end(holder)
+    assert host.pending.keys() == {first}
+    host.end(begun)
+    assert not host.pending
     host.check()
