@@ -29,7 +29,7 @@ class Container:
         mounted: its volume is mounted.
         has_ended: its volume was unmounted, and not mounted since.
         sessions: how many processes are connected, or live without their connection.
-        has_only_context: all that it was granted since it held nothing is for contexts.
+        contexts: bytes that it was granted for contexts since it held nothing.
         choice: what the scheduler is to choose for it, None if it has all devices of its limits.
         offer: of a container with a choice, its limit on each device that it may get, in the order of the host.
         placement: where it is now, None while nothing is chosen, and for a container without a choice.
@@ -47,7 +47,7 @@ class Container:
     mounted: bool = False
     has_ended: bool = False
     sessions: int = 0
-    has_only_context: bool = False
+    contexts: int = 0
     pending: dict[int, PendingAllocation] = field(default_factory=dict)
     choice: Choice | None = None
     offer: dict[str, int] = field(default_factory=dict)

@@ -191,11 +191,11 @@ class Allocator:
         if self._state.awaits_admission(pending.container):
             admit(self._state, pending, passed)
             return
-        container, is_context = self._state.containers[pending.container], pending.event.is_context
+        container = self._state.containers[pending.container]
         if pending.container not in self._ledger.holders:
             self._ledger.claimants.begin_holding(pending.container, passed)
-            container.has_only_context = True
-        container.has_only_context &= is_context
+            container.contexts = 0
+        container.contexts += pending.size if pending.event.is_context else 0
         lacking = max(pending.size - self._state.account(pending).idle, 0)
         self._ledger.grant(pending.container, pending.device, lacking)
         self._grant_whole_limit(pending)

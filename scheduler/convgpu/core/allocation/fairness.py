@@ -24,7 +24,7 @@ def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float
     """
     progressing = _raising_high_water_mark(state, waiting)
     if progressing:
-        yield from _ranked(state, progressing, lambda w: state.containers[w.container].has_only_context)
+        yield from _ranked(state, progressing, lambda w: _has_only_contexts(state, w.container))
         done = {w.sequence for w in progressing}
         waiting = [w for w in waiting if w.sequence not in done]
     overdue = [w for w in waiting if is_overdue(state, w, now)]
@@ -41,6 +41,12 @@ def _ranked(
         classes.setdefault((-one.priority, is_last(one)), []).append(one)
     for rank in sorted(classes):
         yield from state.policy.rank(classes[rank], state.ledger.free)
+
+
+def _has_only_contexts(state: State, name: str) -> bool:
+    """Return whether the processes of a container have no more than contexts: it has not begun (decision 211)."""
+    accounts = state.ledger.accounts[name].values()
+    return sum(account.leased for account in accounts) <= state.containers[name].contexts
 
 
 def _raising_high_water_mark(state: State, waiting: Sequence[WaitingAllocation]) -> list[WaitingAllocation]:

@@ -59,14 +59,20 @@ def test_two_holders_that_re_acquire_freed_memory_in_turns_do_not_starve_an_over
     host.check()
 
 
-def test_who_holds_nothing_but_a_context_comes_after_those_that_have_begun() -> None:
-    """`best-fit` would choose the larger of the two, and what the other holds would be of no use meanwhile."""
+@pytest.mark.parametrize("context", [0, 1])
+def test_who_holds_nothing_but_a_context_comes_after_those_that_have_begun(context: int) -> None:
+    """`best-fit` would choose the larger of the two, and what the other holds would be of no use meanwhile.
+
+    With its context a container may be granted its whole limit, and then uses that without a request.
+    """
     host = CheckedHost(Machine({"gpu": 16}, BestFit()))
     for name, limit in (("holder", 8), ("begun", 8), ("fresh", 9)):
         host.create(name, {"gpu": limit})
     holder, begun, fresh = (host.start(name) for name in ("holder", "begun", "fresh"))
+    if context:
+        host.allocate(begun, context, is_context=True)
+    host.allocate(begun, 4 - context)
     host.allocate(holder, 8)
-    host.allocate(begun, 4)
     host.allocate(fresh, 1, is_context=True)
     rest, first = host.allocate(begun, 4), host.allocate(fresh, 8)
     assert host.pending.keys() == {rest, first}
