@@ -106,17 +106,16 @@ def test_the_end_of_the_process_is_seen_also_where_the_kernel_registers_no_more(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def check() -> None:
-        loop, settled = asyncio.get_running_loop(), list[int]()
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[int] = loop.create_future()
         if is_full:
             loop.add_reader = refuse  # type: ignore[method-assign]
-        settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.append)
+        settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.set_result)
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
             settling.watch(7, os.pidfd_open(process.pid), {"gpu": GIB})
             for _ in range(5):
-                await asyncio.sleep(0)
-            assert settled == []
-        async with asyncio.timeout(MAX_SETTLING_TIME / 2):
-            while settled != [7]:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)  # a turn of the loop
+            assert not settled.done()
+        assert await asyncio.wait_for(settled, MAX_SETTLING_TIME / 2) == 7
 
     asyncio.run(check())

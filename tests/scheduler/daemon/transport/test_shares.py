@@ -312,9 +312,11 @@ class FullEpoll:
     def __init__(self, real: select.epoll) -> None:
         self._real = real
         self.is_full = True
+        self.refused = 0
 
     def register(self, descriptor: int, mask: int) -> None:
         if self.is_full:
+            self.refused += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._real.register(descriptor, mask)
 
@@ -324,7 +326,7 @@ class FullEpoll:
 
 def test_what_the_kernel_does_not_register_is_served_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others of our user have used up what it may register (epoll_ctl(2): ENOSPC)."""
-    monkeypatch.setattr("convgpu.daemon.transport.shares._AGAIN", 0.001)
+    monkeypatch.setattr("convgpu.daemon.transport.shares._AGAIN", 0.0)
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
         shares, served = Shares(loop), list[str]()
@@ -337,14 +339,12 @@ def test_what_the_kernel_does_not_register_is_served_when_there_is_room(monkeypa
                 share.add_reader(own.fileno(), lambda name=name, own=own: served.append(name + own.recv(1).decode()))
                 other.send(b"!")
             share.remove_reader(pairs[1][0].fileno())
-            await asyncio.sleep(0.01)
+            await until(lambda: full.refused >= 5)
             assert served == []
             full.is_full = False
-            async with asyncio.timeout(10):
-                while not served:
-                    await asyncio.sleep(0.001)
-            await asyncio.sleep(0.01)
+            await until(lambda: served != [])
             assert served == ["kept!"]
+            assert not share._unregistered
         shares.close()
 
     run(turns)
