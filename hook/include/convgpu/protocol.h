@@ -91,6 +91,9 @@
 #define CONVGPU_ALLOCATE_REFUSED 1u /* accepted before, refused by the driver, and given back */
 #define CONVGPU_ALLOCATE_FIXED 2u   /* for memory that cannot be moved: it comes out of the slot's `fixed` */
 
+/* In place of an epoll instance in EXPORTED: the driver is about to make the descriptor. */
+#define CONVGPU_EXPORT_EXPECTED 0xffffffffu
+
 /* Bits of ABLE.flags. */
 #define CONVGPU_ABLE_MEMBARRIER 1u /* the gate closes by membarrier */
 #define CONVGPU_ABLE_CAPTURES 2u   /* captures of streams are counted */
@@ -143,7 +146,7 @@
     X(uint64_t, name)       /* of what is kept: the process's choice */         \
     X(uint64_t, size)       /* bytes that may stay after the process; 0: nobody has it any more */ \
     X(uint32_t, device)     /* row of WELCOME */                                \
-    X(uint32_t, instance)   /* the process's descriptor of an epoll instance that knows the file */ \
+    X(uint32_t, instance)   /* the process's descriptor of an epoll instance that knows the file; or EXPECTED */ \
     X(uint32_t, number)     /* by which number the instance knows it */         \
     X(uint32_t, generation) /* another one: the instance is another, though its descriptor may be the same */
 

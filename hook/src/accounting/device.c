@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MAX_ORDINALS = 64 };
+enum { MAX_ORDINALS = 64, POINTER_ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */ };
 
 static struct allocations owners = ALLOCATIONS_INITIALIZER; /* contexts of green ones; `value`: the primary */
 
@@ -54,6 +54,12 @@ static CUcontext device_find_owner(CUcontext context) {
     struct allocation entry;
     bool green = allocations_find(&owners, (uint64_t)(uintptr_t)context, &entry);
     return green ? (CUcontext)(uintptr_t)entry.value : context;
+}
+
+int device_of_pointer(CUdeviceptr address) {
+    int ordinal;
+    CUresult result = DRIVER(cuPointerGetAttribute, &ordinal, POINTER_ORDINAL, address);
+    return result == CUDA_SUCCESS ? device_of_ordinal(ordinal) : DEVICE_UNKNOWN;
 }
 
 CUresult device_current(CUcontext *context, int *device) {

@@ -14,6 +14,9 @@ enum { DEVICE_UNKNOWN = -1 };
  */
 int device_of_ordinal(CUdevice ordinal);
 
+/* The number of the device that has what is there; DEVICE_UNKNOWN likewise, and where nothing is. */
+int device_of_pointer(CUdeviceptr address);
+
 /* The calling thread's context, or the one that its memory dies with, and its device; the driver's own error
  * when there is none. */
 CUresult device_current(CUcontext *context, int *device);

@@ -4,6 +4,7 @@
  */
 #include "backing/sharing.h"
 
+#include "accounting/device.h"
 #include "accounting/headroom.h"
 #include "backing/pieces.h"
 #include "backing/ranges.h"
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "exports/beside.h"
 #include "exports/descriptors.h"
+#include "exports/told.h"
 #include "gate/gate.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
@@ -91,6 +93,7 @@ CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
         result = beside_open(&beside, address, size); /* which may pause: not between begin and end */
     if (result != CUDA_SUCCESS) return result;
     descriptors_begin();
+    uint64_t expected = type == DMA_BUF ? told_expect(device_of_pointer(address), UINT64_MAX) : 0;
     if (registry_mark_shared(address, size) != charged) /* another thread has other memory there now */
         result = CUDA_ERROR_INVALID_VALUE;
     else
@@ -100,6 +103,7 @@ CUresult hooked_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
         close(*(int *)handle);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
+    told_expected(expected);
     descriptors_end();
     descriptors_start();
     if (beside.size > 0) charge_close(&beside);

@@ -183,23 +183,29 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
 
 /* The driver exports nothing that was imported (CUDA_ERROR_INVALID_VALUE, seen on an H200). `lock` is held.
  */
-static bool watch_handle(uint64_t handle, int descriptor) {
+static CUresult export_handle(int *descriptor, uint64_t handle, unsigned long long flags) {
     struct allocation entry;
     bool ours = allocations_find(&memory, handle, &entry) && entry.size > 0;
-    return told_watch(handle | NAME, ours ? (int)entry.device : DEVICE_UNKNOWN, ours ? entry.size : 0,
-                      descriptor);
+    int device = ours ? (int)entry.device : DEVICE_UNKNOWN;
+    uint64_t size = ours ? entry.size : 0, expected = told_expect(device, size);
+    CUresult result = DRIVER(cuMemExportToShareableHandle, descriptor, handle, POSIX_DESCRIPTOR, flags);
+    if (result == CUDA_SUCCESS && !told_watch(handle | NAME, device, size, *descriptor)) {
+        close(*descriptor);
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    told_expected(expected);
+    return result;
 }
 
 CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
                                              unsigned long long flags) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    if (!is_released(handle)) result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
+    if (!is_released(handle))
+        result = type == POSIX_DESCRIPTOR
+                     ? export_handle(shareable, handle, flags)
+                     : DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
     if (result == CUDA_SUCCESS) (void)allocations_share(&memory, handle);
-    if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR && !watch_handle(handle, *(int *)shareable)) {
-        close(*(int *)shareable);
-        result = CUDA_ERROR_OPERATING_SYSTEM;
-    }
     pthread_mutex_unlock(&lock);
     descriptors_start();
     return result;

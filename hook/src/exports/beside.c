@@ -6,7 +6,7 @@
 #include "exports/kept.h"
 #include "exports/told.h"
 
-enum { PIECE = 32 << 20, ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */ };
+enum { PIECE = 32 << 20 };
 
 /* Where the allocations end that the addresses touch; of the first, where it begins. */
 static CUdeviceptr find_end(CUdeviceptr address, size_t size, CUdeviceptr *begin) {
@@ -20,10 +20,8 @@ static CUdeviceptr find_end(CUdeviceptr address, size_t size, CUdeviceptr *begin
 
 CUresult beside_open(struct charge *charge, CUdeviceptr address, size_t size) {
     CUdeviceptr begin = address, end = find_end(address, size, &begin);
-    int ordinal;
     if (end == address) return CUDA_SUCCESS;
-    if (DRIVER(cuPointerGetAttribute, &ordinal, ORDINAL, address) != CUDA_SUCCESS) return CUDA_SUCCESS;
-    charge->device = device_of_ordinal(ordinal);
+    charge->device = device_of_pointer(address);
     if (charge->device < 0) return CUDA_SUCCESS;
     return charge_open(charge, (end + PIECE - 1) / PIECE * PIECE - begin / PIECE * PIECE);
 }

@@ -96,6 +96,21 @@ static void tell(struct allocation entry) {
         (void)channel_query((uint32_t)entry.device, &body, &answer);
 }
 
+uint64_t told_expect(int device, uint64_t size) {
+    int row = device < 0 || size == 0 || account_hears_of_exports() == 0 ? -1 : account_row((uint32_t)device);
+    if (row < 0) return 0;
+    struct convgpu_exported body = {.name = descriptors_new_name(),
+                                    .size = size,
+                                    .device = (uint32_t)row,
+                                    .instance = CONVGPU_EXPORT_EXPECTED};
+    return channel_tell(CONVGPU_EXPORTED, &body, sizeof body) ? body.name : 0;
+}
+
+void told_expected(uint64_t name) {
+    struct convgpu_exported body = {.name = name};
+    if (name != 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+}
+
 bool told_watch(uint64_t name, int device, uint64_t size, int descriptor) {
     int saved_errno = errno, cancellation = no_cancel_begin();
     bool watched = descriptors_watch(name, descriptor);

@@ -134,12 +134,14 @@ CUresult hooked_cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool h
                                                  unsigned long long flags) {
     pthread_mutex_lock(&lock);
     size_t slot = pool_find_slot(handle);
+    uint64_t expected = slot < pool_count ? told_expect(pools[slot].device, pools[slot].staying.size) : 0;
     CUresult result = DRIVER(cuMemPoolExportToShareableHandle, shareable, handle, type, flags);
     if (result == CUDA_SUCCESS && type == POSIX_DESCRIPTOR && slot < pool_count &&
         !told_watch(pools[slot].name, pools[slot].device, pools[slot].staying.size, *(int *)shareable)) {
         close(*(int *)shareable);
         result = CUDA_ERROR_OPERATING_SYSTEM;
     }
+    told_expected(expected);
     pthread_mutex_unlock(&lock);
     descriptors_start();
     return result;
@@ -163,11 +165,15 @@ CUresult hooked_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     allocations_visit(&live, pool_find_containing, &search);
-    if (search.found.address != 0) result = DRIVER(cuMemPoolExportPointer, data, address);
-    if (result == CUDA_SUCCESS) {
+    if (search.found.address != 0) {
         struct pool *pool = &pools[search.found.value];
-        pieces_stay(&pool->staying, &search.found, &live);
-        told_grow(pool->name, pool->staying.size);
+        uint64_t expected = told_expect(pool->device, pool->charged);
+        result = DRIVER(cuMemPoolExportPointer, data, address);
+        if (result == CUDA_SUCCESS) {
+            pieces_stay(&pool->staying, &search.found, &live);
+            told_grow(pool->name, pool->staying.size);
+        }
+        told_expected(expected);
     }
     pthread_mutex_unlock(&lock);
     return result;

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -165,3 +166,37 @@ def count_instances(daemon: Daemon) -> int:
         with suppress(FileNotFoundError):  # closed by now
             count += "[eventpoll]" in str(link.readlink())
     return count
+
+
+def sockets(program: Program) -> dict[str, int]:
+    """A process's descriptors of sockets, by the socket; exported memory of the simulated driver is one."""
+    links = {link.readlink().name: int(link.name) for link in Path(f"/proc/{program.pid}/fd").iterdir()}
+    return {name: number for name, number in links.items() if name.startswith("socket:")}
+
+
+@pytest.mark.parametrize("way", ["handle", "dma-buf", "pool"])
+def test_who_is_killed_before_that_is_noted_leaves_it(join: Join, daemon: Daemon, folder: Path, way: str) -> None:
+    """A twin that shares its descriptors, or a thread that sends them away, may have them before the hook does."""
+    worker, descriptors = join(folder), list[int]()
+    if way == "handle":
+        command = f"export {number_of(worker, f'create {SIZE} 1 0')}"
+    elif way == "dma-buf":
+        command = f"givedmabuf {number_of(worker, f'alloc {SIZE}')} 4096"
+    else:
+        pool = number_of(worker, "newpool 1 0 0 1")
+        descriptors.append(copy(worker, number_of(worker, f"exportpool {pool}")))
+        command = f"exportpointer {number_of(worker, f'frompool {SIZE} {pool} 0')}"
+    before = sockets(worker)
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGSTOP)
+    worker.begin(command)
+    worker.wait_in_futex()
+    descriptors += [copy(worker, number) for name, number in sockets(worker).items() if name not in before]
+    worker.kill()
+    daemon.process.send_signal(signal.SIGCONT)
+    assert join(folder).call(f"alloc {LIMIT - SIZE - CONTEXT + 2 * MIB}").code == OUT_OF_MEMORY
+    # How much a dma-buf keeps is not known: all that the program had counts.
+    assert used(daemon) == SIZE + (2 if way == "dma-buf" else 1) * CONTEXT
+    assert len(descriptors) == 1
+    os.close(descriptors[0])
+    wait_until(lambda: used(daemon) == CONTEXT, "the driver counts nothing without a process any more")

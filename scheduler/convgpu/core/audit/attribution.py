@@ -133,6 +133,7 @@ class Attribution:
         external: held by processes outside of ConvGPU.
         unheld: in use and held by no process, at most.
         unattributed: the same, at least.
+        without_process: in use and held by no process that lives.
     """
 
     seen: Mapping[str, int]
@@ -141,6 +142,7 @@ class Attribution:
     external: int
     unheld: int
     unattributed: int
+    without_process: int
 
 
 def attribute(
@@ -177,7 +179,8 @@ def attribute(
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
-    return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed)
+    dead = max(used - sum(held.values()), 0)
+    return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed, dead)
 
 
 def tolerate(leased: Sequence[int]) -> int:

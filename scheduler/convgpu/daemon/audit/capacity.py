@@ -21,6 +21,7 @@ from convgpu.daemon.storage.rows import DeviceMemory
 log = logging.getLogger(__name__)
 
 _CONCEDED_PART: Final = 32
+_LEAST_KEPT: Final = 2 << 20  # bytes that the driver keeps of what anybody has a descriptor of, at least
 FULL: Final = "all of it is in use by other programs, or reserved"
 
 
@@ -147,6 +148,11 @@ class Capacities:
     def is_more(self, device: str, attribution: Attribution) -> bool:
         """Say whether a device has more memory without an owner than the driver is known to take."""
         return attribution.unattributed > self.own[device]
+
+    def is_all_held(self, device: str, attribution: Attribution, before: Attribution | None) -> bool:
+        """Say whether living processes, or the driver itself, have all of a device's memory, in two samples."""
+        least = self.least[device] + _LEAST_KEPT
+        return before is not None and max(before.without_process, attribution.without_process) < least
 
     def follow(self, device: str, attribution: Attribution, before: Attribution | None, *, is_settled: bool) -> None:
         """Let the capacity of a device follow an attribution.

@@ -180,6 +180,8 @@ class Audit:
             is_settled = self._attributor.are_all_listed(device, self._pids[device])
         before = self._before.get(device)
         self._capacities.follow(device, attribution, before, is_settled=is_settled)
+        if is_settled and self._capacities.is_all_held(device, attribution, before):
+            self._outliving.see_none(device)
         lasting_size = min(attribution.unattributed, before.unattributed) if before is not None and is_settled else 0
         own = self._capacities.least[device]
         self._enforcement.see_unlisted(device, max(lasting_size - own, 0))

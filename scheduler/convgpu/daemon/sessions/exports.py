@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from convgpu.daemon.system.processes.epoll_entries import has_entry
-from convgpu.protocol.inspection.messages import Exported
+from convgpu.protocol.inspection.messages import EXPECTED, Exported
 
 # Of a process: names, descriptors of all of them, and instances. One that makes more has its own closed.
 _MOST_NAMES: Final = 4096
 _MOST_ENTRIES: Final = 16_384
+_MOST_EXPECTED: Final = 1024  # calls of its threads at one time
 MOST_INSTANCES: Final = 8
 # In place of a copy of an instance. UNKNOWN: there is none, or not yet, and nothing that it knows is charged. OPEN: all
 # that it knows counts as open.
@@ -59,6 +60,7 @@ class Exports:
     is_closed: bool = False
     is_logged: bool = False
     _rows: dict[int, _Row] = field(default_factory=dict)
+    _expected: dict[int, _Row] = field(default_factory=dict)  # which the driver may have made by now
     _entries: int = 0
 
     @property
@@ -66,8 +68,11 @@ class Exports:
         """The container whose looks find what of it is closed; nothing: those of all that were removed."""
         return "" if any(self.removed.values()) else self.container
 
-    def note(self, told: Exported, device: str) -> Instance:
-        """Note what the process tells of a descriptor; return the instance of which there is to be a copy."""
+    def note(self, told: Exported, device: str) -> Instance | None:
+        """Note what the process tells of a descriptor; return the instance of which there is to be a copy, if any."""
+        if told.instance == EXPECTED:
+            self._expect(told, device)
+            return None
         instance, number = (told.instance, told.generation), told.number
         if instance not in self.copies and len(self.copies) >= MOST_INSTANCES:
             instance, number = _ANY, 0
@@ -77,6 +82,10 @@ class Exports:
             row.entries.add((instance, number))
             self._entries += 1
         return instance
+
+    def _expect(self, told: Exported, device: str) -> None:
+        name = told.name if len(self._expected) < _MOST_EXPECTED else -1 - told.device
+        self._expected.setdefault(name, _Row(device, 0)).size += told.size
 
     def _row(self, told: Exported, device: str) -> _Row:
         """Return the row of a name; where there are too many, that of all on a device with the same number."""
@@ -97,8 +106,15 @@ class Exports:
 
     def forget(self, name: int) -> None:
         """Forget what has that name: the process says that it is closed."""
+        self._expected.pop(name, None)
         if (gone := self._rows.pop(name, None)) is not None:
             self._entries -= len(gone.entries)
+
+    def forget_expected(self, device: str) -> bool:
+        """Forget what the driver was about to make on a device; say whether there was any."""
+        before = len(self._expected)
+        self._expected = {name: row for name, row in self._expected.items() if row.device != device}
+        return len(self._expected) < before
 
     def forget_closed(self, seconds: float) -> None:
         """Forget what nobody has any more, for so many seconds."""
@@ -122,7 +138,7 @@ class Exports:
     def sizes(self) -> Counter[str]:
         """Return what somebody has, but no more than may be charged."""
         found: Counter[str] = Counter()
-        for row in list(self._rows.values()):
+        for row in [*self._rows.values(), *self._expected.values()]:
             found[row.device] += row.size
         return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
 

@@ -79,7 +79,7 @@ class OutlivingMemory:
             exports.forget(told.name)
             return True
         instance = exports.note(told, session.rows[told.device])
-        return instance in exports.copies and instance not in exports.copying
+        return instance is None or (instance in exports.copies and instance not in exports.copying)
 
     async def copy(self, session: Session, told: Exported) -> None:
         """Take a copy of an instance of a process. Where that cannot be, what the process told is not known.
@@ -214,6 +214,12 @@ class OutlivingMemory:
             self._follow(one)
             self._log_once(one)
         self._bound_removed()
+
+    def see_none(self, device: str) -> None:
+        """Take it that no memory of a device is without a process: what was about to be exported was not."""
+        for one in list(self._left):
+            if one.forget_expected(device):
+                self._follow(one)
 
     def _log_once(self, exports: Exports) -> None:
         """Say what is charged, when it was looked at for the first time."""

@@ -59,11 +59,16 @@ class Explained:
     text: str
 
 
+EXPECTED: Final = (1 << 32) - 1
+"""In place of an epoll instance: the driver is about to make the descriptor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Others may have memory of row `device` by a descriptor, `size` bytes (0: not any more) by that `name`.
 
-    The process's epoll instance `instance` of that `generation` knows the descriptor as `number`.
+    The process's epoll instance `instance` of that `generation` knows the descriptor as `number`; EXPECTED: the driver
+    is about to make it.
     """
 
     name: int

@@ -10,7 +10,7 @@ from exporting_host import GIB, Check, Host
 
 from convgpu.core import events as e
 from convgpu.daemon.sessions.exports import MOST_INSTANCES
-from convgpu.protocol.inspection.messages import Exported
+from convgpu.protocol.inspection.messages import EXPECTED, Exported
 
 
 def test_an_instance_that_the_process_closed_or_exchanged_counts_as_open(on_host: Callable[[Check], None]) -> None:
@@ -98,5 +98,31 @@ def test_a_container_with_many_copies_is_charged_with_the_rest(
             os.close(kept)
         assert await host.charged() == [1, 0]
         assert "counts as open until its volume is removed: a has 1 copies" in caplog.text
+
+    on_host(check)
+
+
+def test_what_was_about_to_be_exported_counts_until_nobody_can_have_it(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more than there can be at one time, nobody is told again that they are noted."""
+    monkeypatch.setattr("convgpu.daemon.sessions.exports._MOST_EXPECTED", 2)
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 4 * GIB)
+        exported, kept = host.export()
+        await host.tell(session, 7, GIB, exported)
+        for name in range(4):
+            assert host.outliving.note(session, Exported(name, GIB // 2, 0, EXPECTED, 0, 0))
+        for name in (0, 2, 3):
+            assert host.outliving.note(session, Exported(name, 0, 0, 0, 0, 0))
+        host.end(session, 4 * GIB)
+        assert await host.charged() == [2.5, 0]
+        host.outliving.see_none("another")
+        assert await host.charged() == [2.5, 0]
+        host.outliving.see_none("gpu")
+        assert await host.charged() == [1, 0]
+        os.close(kept)
+        assert await host.charged() == [0, 0]
 
     on_host(check)
