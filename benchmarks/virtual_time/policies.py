@@ -202,6 +202,8 @@ def main() -> None:
         table(f"memory that can leave, programs allocate {model.name}", rows)
         results[f"{model.name}: suspend"] = rows
         rows = {name: measure(lambda name=name: managed(name), model, contexts=True) for name in sorted(POLICIES)}
+        for name in sorted(POLICIES):
+            rows[f"placed: {name}"] = measure(lambda name=name: managed(name), model, is_placed=True, contexts=True)
         rows["best-fit, admit=whole"] = measure(lambda: managed("best-fit", is_whole=True), model, contexts=True)
         rows["whole limit first"] = measure(WholeLimitFirst, model, contexts=True)
         rows["whole limit first, aged"] = measure(lambda: WholeLimitFirst(STARVATION_TIMEOUT), model, contexts=True)

@@ -19,12 +19,16 @@ def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float
 
     First the requests of holders that raise a high-water mark, then the overdue ones by turn, then the others by
     priority and policy. What a container holds while it waits is of use to nobody, so holders that make progress go
-    first, those that hold nothing but contexts after the others; they cannot overtake others for ever, because no
-    high-water mark exceeds a limit.
+    first; they cannot overtake others for ever, because no high-water mark exceeds a limit. Of equal priority the one
+    that started first comes first, so that few are half served (decision 212), and those that hold nothing but contexts
+    come after the others.
     """
     progressing = _raising_high_water_mark(state, waiting)
     if progressing:
-        yield from _ranked(state, progressing, lambda w: _has_only_contexts(state, w.container))
+        yield from sorted(
+            progressing,
+            key=lambda w: (-w.priority, _has_only_contexts(state, w.container), w.container_order, w.sequence),
+        )
         done = {w.sequence for w in progressing}
         waiting = [w for w in waiting if w.sequence not in done]
     overdue = [w for w in waiting if is_overdue(state, w, now)]
@@ -32,13 +36,11 @@ def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float
     yield from _ranked(state, [w for w in waiting if not is_overdue(state, w, now)] if overdue else waiting)
 
 
-def _ranked(
-    state: State, waiting: Sequence[WaitingAllocation], is_last: Callable[[WaitingAllocation], bool] = lambda _: False
-) -> Iterator[WaitingAllocation]:
-    """Yield allocations by priority and policy; of equal priority those come last for which that is so."""
-    classes: dict[tuple[int, bool], list[WaitingAllocation]] = {}
+def _ranked(state: State, waiting: Sequence[WaitingAllocation]) -> Iterator[WaitingAllocation]:
+    """Yield allocations by priority and policy."""
+    classes: dict[int, list[WaitingAllocation]] = {}
     for one in waiting:
-        classes.setdefault((-one.priority, is_last(one)), []).append(one)
+        classes.setdefault(-one.priority, []).append(one)
     for rank in sorted(classes):
         yield from state.policy.rank(classes[rank], state.ledger.free)
 

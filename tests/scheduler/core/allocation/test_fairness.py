@@ -3,7 +3,6 @@
 import pytest
 from checked_host import CheckedHost
 
-from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
 
@@ -28,17 +27,22 @@ def test_a_new_high_water_mark_goes_before_newcomers_overdue_or_not(seconds: flo
     host.check()
 
 
-def test_among_new_high_water_marks_the_policy_chooses_and_not_age() -> None:
-    host, start = make_host(16, ("a", 6), ("b", 7), ("other", 9))
-    host.dispatch(e.PolicyChosen("best-fit"))
+@pytest.mark.parametrize("priority", [0, 10])
+def test_among_new_high_water_marks_the_container_that_started_first_comes_first(priority: int) -> None:
+    """Whatever the policy, and whichever request is older: with best-fit many were half served (decision 212)."""
+    host = CheckedHost(Machine({"gpu": 16}, BestFit()))
+    host.create("a", {"gpu": 6})
+    host.create("b", {"gpu": 7}, priority=priority)
+    host.create("other", {"gpu": 9})
+    start = {name: host.start(name) for name in ("a", "b", "other")}
     host.allocate(start["other"], 9)
     host.allocate(start["a"], 3)
     host.allocate(start["b"], 4)
-    older = host.allocate(start["a"], 2)
-    host.now = 100.0
     closer = host.allocate(start["b"], 3)
+    host.now = 100.0
+    of_first = host.allocate(start["a"], 2)
     host.free(start["other"], 3)
-    assert (closer in host.answers, older in host.answers) == (True, False)
+    assert (of_first in host.answers, closer in host.answers) == (priority == 0, priority > 0)
     host.check()
 
 
