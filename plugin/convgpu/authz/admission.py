@@ -34,11 +34,15 @@ class Admission:
         self._owners = owners
         self._engine = engine
 
-    def admit(self, subject: Subject) -> Refusal | None:
+    def admit(self, subject: Subject, call: str) -> Refusal | None:
         """Admit a container that starts and count it from now on, or return the refusal.
 
         A volume without a limit gets the container's CONVGPU_MEMORY, or the site's default, before its first program
         could ask for something else.
+
+        Args:
+            subject: the container.
+            call: what the call that starts it names it.
 
         Raises:
             Denied: the scheduler refuses that limit.
@@ -52,8 +56,12 @@ class Admission:
             present = self._present()
             refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None and limits:
-                self._count(subject, limits, present)
+                self._count(subject, limits, present, call)
             return refusal
+
+    def answered(self, call: str) -> None:
+        """Note that the Engine has answered a call that starts the container of this name."""
+        self._owners.answered(call)
 
     def foresee(self, subject: Subject) -> Refusal | None:
         """Return why a container that is asked for would not be admitted, if it started now.
@@ -151,19 +159,20 @@ class Admission:
                 f"a container of {owner} whose volume was called {volume} left memory behind, and is known by that.\n"
                 "Use another name.",
             )
-        if record is not None and record.state in {"running", "waiting"} and owner not in {None, user}:
+        runs = record is not None and (record.state in {"running", "waiting"} or self._owners.runs(volume, present))
+        if runs and owner not in {None, user}:
             yield Refusal(
                 "gpu-isolation",
                 f"the volume {volume} is that of a running container of {owner}, whose limit would be shared.\n"
                 "Use one of your own.",
             )
 
-    def _count(self, subject: Subject, limits: _LimitsByName, present: Present) -> None:
+    def _count(self, subject: Subject, limits: _LimitsByName, present: Present, call: str) -> None:
         labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
         labels += [_job(subject).name] if subject.job else []
         again = subject.container.state == EngineState.EXITED
-        owner = self._owners.owner(subject.caller.user, labels, again=again)
-        self._owners.add(limits, owner, present)
+        owner = self._owners.owner(subject.caller.user, labels, subject.container.id, again=again)
+        self._owners.add(limits, owner, present, call)
 
 
 def left_behind(devices: Iterable[Device]) -> list[Left]:

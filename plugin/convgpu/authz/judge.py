@@ -177,15 +177,17 @@ class Judge:
             return Refusal("engine-unavailable", text).verdict()
 
     def note(self, call: Call, answer: bytes, user: str, rules: Rules) -> None:
-        """Note a program that a call prepared: its user may start it.
+        """Note what the Engine has answered: a container starts no more; the user of a prepared program may start it.
 
         Args:
-            call: that was carried out.
+            call: whose end that is.
             answer: the Engine's.
             user: as for `judge`.
             rules: as for `judge`.
         """
-        if call.kind is Kind.EXEC:
+        if call.kind is Kind.START:
+            self._admission.answered(call.name)
+        elif call.kind is Kind.EXEC and answer and rules.strict_list is not None:
             self._programs.add(go_json.text(go_json.parse(answer), "id"), user, rules.mode)
 
     def permit(self, call: Call) -> None:
@@ -207,6 +209,7 @@ class Judge:
     def _judge(self, case: Case) -> Verdict:
         if case.is_strict:
             bodies.refuse_hidden(case.headers, case.body, streams=case.call.streams)
+            bodies.refuse_nulls(case.body, case.call.query)
             unseen = bodies.unseen(case.headers)
             verdict = self._without_container(case, unlisted(self._subjects.without_container(case.caller), unseen))
             if not verdict.allow:
@@ -238,15 +241,15 @@ class Judge:
                 return verdict
         subject = self._subjects.starting(case.call.name, case.caller, checkpoint=checkpoint)
         case.found.add(case.call.name, subject)
-        return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject)
+        return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject, case.call.name)
 
-    def _judge_container(self, subject: Subject) -> Verdict:
+    def _judge_container(self, subject: Subject, name: str = "") -> Verdict:
         refusal = subject.first_refusal(find_refusals(subject))
         if refusal is None and subject.container.removes_itself and not subject.starts:
             refusal = self._admission.foresee(subject)
         if refusal is None and subject.starts:
             # Last, because a container that is admitted counts from now on.
-            refusal = self._admission.admit(subject)
+            refusal = self._admission.admit(subject, name)
             if refusal is None:
                 exempted = next(find_refusals(subject), None) is not None
                 self._note_start(subject.container.id, permitted=exempted)

@@ -165,10 +165,14 @@ class Harness:
             return NOT_JUDGED
         return self._judge().judge(call, raw, user, self.rules, headers)
 
-    def start(self, inspected, query="", version="v1.41", user="local"):
+    def start(self, inspected, query="", version="v1.41", user="local", *, is_answered=True):
         """Return the verdict about the start of a container that the Engine inspects as `inspected`."""
         self.engine.containers["c"] = inspected
-        return self.judge(b"", f"/{version}/containers/c/start{query}", user=user)
+        address = f"/{version}/containers/c/start{query}"
+        verdict = self.judge(b"", address, user=user)
+        if verdict.allow and is_answered:
+            self.note(address, {}, user)
+        return verdict
 
 
 @pytest.fixture

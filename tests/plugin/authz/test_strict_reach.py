@@ -115,6 +115,44 @@ def test_builds_of_what_the_host_would_fetch(strict):
     assert strict.judge(b"", "/v1.41/build?remote=").allow
 
 
+def test_builds_with_what_others_loaded_as_their_cache(strict):
+    """Of two images that are each other's parents the Engine looked for the first until its memory was used up."""
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"build"'))
+    assert strict.judge(b"", '/v1.41/build?cachefrom=["lpa:1"]').rule == "strict-fields"
+    assert strict.judge(b"", "/v1.41/build?cachefrom=[]").allow
+
+
+NULLS = ({"Ulimits": [None]}, {"Devices": [{}, None]}, {"DeviceRequests": [{"Capabilities": [[None]]}]})
+
+
+@pytest.mark.parametrize("host", NULLS)
+def test_a_null_in_a_list_at_which_the_engine_ends_a_call_with_the_containers_lock_held(strict, host):
+    assert strict.judge({"Image": "i", "HostConfig": host}).rule == "strict-nulls"
+    assert strict.judge(host, "/v1.41/containers/c/update").rule == "strict-nulls"
+    assert strict.judge({"Image": "i", "HostConfig": dict.fromkeys(host), "Cmd": ["null"]}).allow
+
+
+def test_a_null_in_a_list_of_a_build(strict):
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"build"'))
+    assert strict.judge(b"", "/v1.41/build?ulimits=[null]").rule == "strict-nulls"
+    assert strict.judge(b"", '/v1.41/build?buildargs={"A":null}&t=null&labels=[null').allow
+
+
+def test_half_of_a_character(strict):
+    """Go puts another character in its place."""
+    for text in ("\\ud800", "\\uDC00x"):
+        raw = f'{{"Image": "i", "HostConfig": {{"Binds": ["/{text}:/x"]}}}}'.encode()
+        assert strict.judge(raw).rule == "body-ambiguous"
+    assert strict.judge(b'{"Image": "i", "Cmd": ["\\ud83d\\ude00"]}').allow
+
+
+def test_who_is_refused_while_no_entry_is_in_force_hears_of_it(strict):
+    assert "`convgpu authz status`" not in strict.judge({"Image": "i", "HostConfig": {"Privileged": True}}).message
+    strict.rules = parse_rules('mode = "strict"')
+    verdict = strict.judge({"Image": "i", "HostConfig": {"Binds": [f"{strict_site.DATA}:/x"]}})
+    assert verdict.message.endswith("\nNo entry is in force at all; `convgpu authz status` says why."), verdict.message
+
+
 def test_updates_and_volumes_of_swarm(strict):
     assert strict.judge({"Memory": 1, "Devices": None}, "/v1.41/containers/c/update").allow
     assert strict.judge({"Devices": [{}]}, "/v1.41/containers/c/update").rule == "strict-fields"

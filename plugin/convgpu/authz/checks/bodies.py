@@ -3,15 +3,20 @@
 It shows JSON of less than 1 MiB. A form it reads as if it stood in the address, and shows it to nobody.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from convgpu.authz.requests import go_json
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.verdict import Denied, Refusal
 
 _JSON: Final = "application/json"
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/")
 _MAX_SHOWN: Final = 1 << 20  # bytes
+_NULL: Final = Refusal(
+    "strict-nulls", "a list says null, at which the Engine ends the call amid its work.\nLeave the null out."
+)
 _NOT_SHOWN: Final = "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"
 
 
@@ -48,6 +53,32 @@ def refuse_hidden(headers: Mapping[str, str], body: bytes, *, streams: bool) -> 
     has_body = "content-type" in headers and headers.get("content-length") != "0"
     if has_body and not body and not streams and not _kind(headers).startswith(_FORMS):
         raise Denied(withheld(headers))
+
+
+def refuse_nulls(body: bytes, query: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a call that says null in a list, as no program of Docker's does.
+
+    The Engine makes such a container, and ends the call amid its work when it reads the null: the container's lock is
+    held from then on (28.5, `Ulimits` in `mergeUlimits`), so each call about it waits for ever, and keeps a descriptor
+    of the Engine's.
+
+    Args:
+        body: as far as it is shown.
+        query: of the call; a build has lists there.
+
+    Raises:
+        Denied: it says so.
+    """
+    shown: list[str | bytes] = [text for texts in query.values() for text in texts if "null" in text]
+    if b"null" in body:
+        shown.append(body)
+    for raw in shown:
+        try:
+            document = json.loads(raw)
+        except (ValueError, RecursionError):
+            continue  # who reads it says so
+        if go_json.has_null_in_list(document):
+            raise Denied(_NULL)
 
 
 def unseen(headers: Mapping[str, str]) -> Iterator[Need]:

@@ -12,7 +12,7 @@ from typing import Final
 from convgpu.authz.checks.networks import endpoint_needs
 from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.requests.container import CDI_NAME, HIDDEN, LIMIT_DEVICE, MountSettings
-from convgpu.authz.site.strict_list import Need
+from convgpu.authz.site.strict_list import Need, StrictList
 from convgpu.authz.subject.host_facts import removes_through_links
 from convgpu.authz.subject.injection import RUNTIME
 from convgpu.authz.subject.reader import is_same_plugin
@@ -99,12 +99,14 @@ def _unfit_engine(subject: Subject) -> Iterator[Refusal]:
 def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:
     """Refuse those needs that the list of the site does not cover."""
     permitted = subject.caller.rules.strict_list
+    # So it is, too, while a file cannot be used of which nothing was in force before.
+    hint = "\nNo entry is in force at all; `convgpu authz status` says why." if permitted == StrictList() else ""
     for need in wanted:
         if permitted is not None and not permitted.covers(need):
             yield Refusal(
                 need.rule,
                 f"{need.shown:.200} is not in the list of this site.\n"
-                f"Leave it out, or ask the administrator for an entry: {need.section} = [{_entry(need)!r}]",
+                f"Leave it out, or ask the administrator for an entry: {need.section} = [{_entry(need)!r}]{hint}",
                 has_entry=True,
                 detail="" if need.asked in {"", need.value} else f"it leads to {need.value}",
             )

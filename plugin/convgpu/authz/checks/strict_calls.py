@@ -7,10 +7,11 @@ from convgpu.authz.site.strict_list import Need
 from convgpu.authz.verdict import Refusal
 
 # Of `POST /build`: what an image is made of, and its share of the host's time. Not `remote`: the host's `git`, as root,
-# or the Engine itself would fetch it, from where only the host comes to.
+# or the Engine itself would fetch it, from where only the host comes to. Not `cachefrom`: of images that were loaded,
+# and are each other's parents, the Engine looks for the first one until it has used up its memory (28.5, `isParent`).
 _BUILD: Final = frozenset({
     "t", "dockerfile", "rm", "forcerm", "q", "nocache", "pull", "buildargs", "labels", "target", "platform", "memory",
-    "memswap", "cpushares", "cpusetcpus", "cpusetmems", "cpuperiod", "cpuquota", "shmsize", "ulimits", "cachefrom",
+    "memswap", "cpushares", "cpusetcpus", "cpusetmems", "cpuperiod", "cpuquota", "shmsize", "ulimits",
     "squash", "extrahosts", "buildid", "session", "version", "isolation", "networkmode", "cgroupparent",
 })  # fmt: skip
 _OWN_NETWORKS: Final = frozenset({"", "default", "none", "bridge"})

@@ -18,6 +18,10 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds after which the scheduler shows what a container left behind that is gone, if it left anything.
 _UNTIL_SHOWN: Final = 600.0
+# Seconds after which a start counts as answered by an Engine that was killed, or by another spelling of its address.
+_ANSWERED: Final = 600.0
+# Containers of a volume that may run again by their restart policies.
+_MOST_CONTAINERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Owner:
         again: the container ran before and ended.
         limits: bytes by device, of a container without a volume: the scheduler knows it only while it runs.
         gone: since when it was seen that the container is not there any more (Unix seconds); 0: it is.
+        containers: ids of the containers with that volume, the one that started last first.
     """
 
     user: str
@@ -36,6 +41,7 @@ class Owner:
     again: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
     gone: float = 0.0
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,8 @@ class Owners:
         # Held from reading the total to adding to it, so that two starts at once cannot both take the rest of a quota.
         self.lock = threading.RLock()
         self._owners = self._load()
+        # Starts that the Engine has not answered yet: the call's name for the container, since when, what it counts as.
+        self._starts: list[tuple[str, float, frozenset[str]]] = []
 
     def user_of(self, name: str) -> str | None:
         """Return the user who started the container last; None if it was never judged."""
@@ -104,7 +112,18 @@ class Owners:
 
     def need_states(self, known: Mapping[str, Container]) -> bool:
         """Tell whether there are containers for which only the Engine knows whether they run."""
-        return any(owner.limits and not owner.gone and name not in known for name, owner in self._owners.items())
+        return any(
+            not owner.gone and not _has_programs(known.get(name)) and (owner.limits or owner.containers)
+            for name, owner in self._owners.items()
+        )
+
+    def runs(self, name: str, present: Present) -> bool:
+        """Tell whether the Engine runs a container, is about to, or is between two starts by a restart policy."""
+        owner = self._owners.get(name)
+        if owner is None or owner.gone:  # another container has its name now, and did not start yet
+            return False
+        states = (present.states.get(one, EngineState.DEAD) for one in (name, *owner.containers))
+        return self._awaits_answer(name) or any(map(is_running, states))
 
     def running_total(
         self,
@@ -135,21 +154,42 @@ class Owners:
                 total[one.uuid] += one.size
         return total
 
-    def owner(self, user: str, labels: Sequence[str], *, again: bool) -> Owner:
-        """Return the owner of a container that starts now."""
-        return Owner(user, tuple(labels), self._clock(), again)
+    def owner(self, user: str, labels: Sequence[str], container: str, *, again: bool) -> Owner:
+        """Return the owner of a container with this id that starts now."""
+        return Owner(user, tuple(labels), self._clock(), again, containers=(container,))
 
     def add(
         self,
         limits: Mapping[str, Mapping[str, int]],
         owner: Owner,
         present: Present,
+        call: str,
     ) -> None:
-        """Record the owner of a container under the names of its limits; forget those that are gone for a while."""
+        """Record the owner of a container under the names of its limits; forget those that are gone for a while.
+
+        Args:
+            limits: bytes by device, by name.
+            owner: the new one.
+            present: what there is of containers now.
+            call: what the call that starts it names it; it counts until `answered`.
+        """
         self._owners = dict(self._remembered(present))
         for name, by_device in limits.items():
-            self._owners[name] = replace(owner, limits={} if name in present.known else by_device)
+            before = self._owners.get(name)
+            ids = dict.fromkeys((*owner.containers, *(before.containers if before is not None else ())))
+            kept = tuple(ids)[:_MOST_CONTAINERS]
+            self._owners[name] = replace(owner, limits={} if name in present.known else by_device, containers=kept)
+        self._starts = [row for row in self._starts if self._clock() - row[1] < _ANSWERED]
+        self._starts.append((call, self._clock(), frozenset(limits)))
         self._save()
+
+    def answered(self, call: str) -> None:
+        """Note that the Engine has answered a call that starts the container of this name."""
+        with self.lock:
+            for number, (name, _, _) in enumerate(self._starts):
+                if name == call:
+                    del self._starts[number]
+                    return
 
     def _remembered(self, present: Present) -> Iterator[tuple[str, Owner]]:
         """Yield the owners but those of containers that are gone so long that they have left nothing behind."""
@@ -165,19 +205,23 @@ class Owners:
                 yield name, owner
 
     def _counted_limits(self, name: str, owner: Owner, present: Present) -> Mapping[str, int]:
-        container, state = present.known.get(name), present.states.get(name)
+        container = present.known.get(name)
         if owner.gone:  # another container has its name now, and did not start yet
             return {}
+        runs = self.runs(name, present)
         if container is None:
             # Its limit is injected: the runtime registers it with the scheduler just before its program starts.
-            runs = state is not None and is_running(state)
             # A container that is started again has its old state until it runs; it may also have ended again.
             before = {EngineState.CREATED, EngineState.EXITED} if owner.again else {EngineState.CREATED}
-            starts = state in before and self._clock() - owner.since < MAX_START_TIME
+            starts = present.states.get(name) in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
-        if container.state in {"running", "waiting"} or self._is_starting(container, owner):
+        if runs or _has_programs(container) or self._is_starting(container, owner):
             return {share.uuid: share.limit for share in container.devices}
         return {}
+
+    def _awaits_answer(self, name: str) -> bool:
+        """Tell whether the Engine is at work to start a container: that may take it minutes."""
+        return any(name in names and self._clock() - since < _ANSWERED for _, since, names in self._starts)
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
         """Tell whether a container was admitted a moment ago, and did not yet run and end."""
@@ -196,6 +240,7 @@ class Owners:
                     bool(row.get("again", False)),
                     {str(uuid): int(limit) for uuid, limit in row.get("limits", {}).items()},  # type: ignore[attr-defined]
                     float(row.get("gone", 0.0)),  # type: ignore[arg-type]
+                    tuple(row.get("containers", ())),  # type: ignore[arg-type]
                 )
                 for name, row in rows.items()
             }
@@ -215,3 +260,8 @@ class Owners:
             _log.error(
                 "%s cannot be written; the owners are in memory only until the plugin ends: %s", self._path, error
             )
+
+
+def _has_programs(container: Container | None) -> bool:
+    """Tell whether the scheduler knows that a container has programs, or is about to."""
+    return container is not None and container.state in {"running", "waiting"}

@@ -21,14 +21,24 @@ def fold(name: str) -> str:
     return name.translate(_FOLD)
 
 
+def has_null_in_list(document: object) -> bool:
+    """Tell whether a list holds a null, wherever it is in a document."""
+    if isinstance(document, list):
+        return None in document or any(map(has_null_in_list, document))
+    return isinstance(document, dict) and any(map(has_null_in_list, document.values()))
+
+
 def parse(raw: bytes) -> dict[str, object]:
     """Return the document with its names as they are written; `field` folds them.
 
     Raises:
-        Ambiguous: not strict UTF-8, no single JSON object, a name twice in one object, NaN or infinity.
+        Ambiguous: not strict UTF-8, half of a character, no single JSON object, a name twice in one object, NaN or
+            infinity.
     """
     try:
         document = json.loads(raw.decode("utf-8", "strict"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        if b"\\ud" in raw.lower():  # half of a pair, which Go replaces by another character
+            json.dumps(document, ensure_ascii=False).encode()
     except Ambiguous:
         raise
     except (ValueError, RecursionError) as error:

@@ -15,8 +15,10 @@ from convgpu.plugin.docker_api import wire
 
 _log: Final = logging.getLogger(__name__)
 
-# In the address of a call that prepares a program for `docker exec`; one that is spelled otherwise is not noted.
+# In the addresses of calls that prepare a program for `docker exec`, which strict rules note, or start a container. One
+# that is spelled otherwise is not noted.
 _PREPARES: Final = b"/exec"
+_STARTS: Final = (b"/start", b"/restart")
 PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
@@ -29,8 +31,9 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
         strict: every call is judged that is not open to everybody.
     """
     if path == wire.AUTHORIZE_RESPONSE:
-        # The Engine has carried the call out: to deny now would only hide that. Strict rules note who prepared what.
-        return None if strict and _PREPARES in raw else PASS
+        # The Engine has carried the call out: to deny now would only hide that.
+        is_noted = (strict and _PREPARES in raw) or any(address in raw for address in _STARTS)
+        return None if is_noted else PASS
     if path != wire.AUTHORIZE_REQUEST:
         return None
     try:
@@ -74,17 +77,17 @@ class Authorizer:
         return wire.encode_authorization(allow=False, message=verdict.message)
 
     def note(self, raw: bytes) -> bytes:
-        """Note what a call prepared that was carried out, where rules are strict; return the answer."""
+        """Note what the Engine answered: who prepared which program, and that a start is over. Return our answer."""
         rules = self._rules()
-        if rules.strict_list is not None:
-            try:
-                request = wire.decode_authorization(raw)
-                call = route(request.method, request.uri, strict=True)
-                if call is not None and request.status == HTTPStatus.CREATED:
-                    self._judge.note(call, request.answer(), caller(request.user, request.user_method), rules)
-            except Exception:
-                # What is not noted is refused when it is to start.
-                _log.exception("an answer of the Engine could not be read")
+        try:
+            request = wire.decode_authorization(raw)
+            call = route(request.method, request.uri, strict=rules.strict_list is not None)
+            if call is not None and rules.mode != "off":
+                made = request.answer() if request.status == HTTPStatus.CREATED else b""
+                self._judge.note(call, made, caller(request.user, request.user_method), rules)
+        except Exception:
+            # What is not noted is refused when it is to start, or counts as starting for a while.
+            _log.exception("an answer of the Engine could not be read")
         return PASS
 
     @property

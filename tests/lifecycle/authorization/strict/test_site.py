@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import strict_site
 from raw_engine import Call
-from strict_run import body, run
+from strict_run import API, body, run
 
 pytestmark = pytest.mark.engine
 
@@ -42,6 +42,14 @@ def test_no_call_beside_passes(raw):
     passed = {call: answer.status for call, answer in answers.items() if not (answer.denied or answer.status == 404)}
     assert passed == {}
     assert sum(answer.denied for answer in answers.values()) > 0.8 * len(answers)
+
+
+def test_a_null_in_a_list_makes_no_container(raw):
+    """An Engine 28.5 ends each call about it with its lock held, so that nobody can remove it."""
+    for host in ({"Ulimits": [None]}, {"Mounts": [None]}):
+        answer = raw.post(f"{API}/containers/create?name=null", body(host))
+        assert (answer.denied, b"strict-nulls" in answer.raw) == (True, True), answer
+    assert raw.send(Call("GET", f"{API}/containers/null/json")).status == 404
 
 
 @pytest.fixture
