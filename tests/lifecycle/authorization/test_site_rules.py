@@ -186,6 +186,24 @@ def test_largest_limit_and_total_quota(site):
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
 
 
+def test_who_waits_for_a_start_by_its_restart_policy_counts(site):
+    """The scheduler has it as ended, and nobody is asked about the start."""
+    site.rules('[users.bob]\ntotal_quota = "4g"')
+    words = ("run", "-d", "--network", "none", "--restart", "always", "--mount", VOLUME.format("3g"), *HOOK)
+    done = site.run("bob", *words, "convgpu/demo", "false")
+    assert done.returncode == 0, done.stderr
+    name = done.stdout.strip()
+
+    def waits() -> bool:
+        return site.engine("inspect", "-f", "{{.State.Status}}", name).strip() == "restarting"
+
+    site.engine.wait_for("it waits", lambda: waits() and states(site) == {"ended"})
+    assert held(site, "bob", "2g") == "total-quota-exceeded"
+    site.engine("rm", "-f", "-v", name)
+    assert held(site, "bob", "2g") == "passed"
+    site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+
+
 def taken(pid: int, descriptor: int) -> int:
     """Take a copy of a process's descriptor, as who was sent it."""
     process = os.pidfd_open(pid)
