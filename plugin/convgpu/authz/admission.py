@@ -47,7 +47,9 @@ class Admission:
         Raises:
             Denied: the scheduler refuses that limit.
         """
+        user = subject.caller.user
         if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
+            self._owners.begin(user, call, ())
             return None
         # Queries to scheduler and Engine stay under the lock: `Owners.add` forgets every container that they do not
         # list, so an older list would forget one that another thread has just admitted.
@@ -55,13 +57,19 @@ class Admission:
             limits = self._limits(subject)
             present = self._present()
             refusal = subject.first_refusal(self._refusals(subject, limits, present))
-            if refusal is None and limits:
-                self._count(subject, limits, present, call)
+            if refusal is None:
+                self._owners.begin(user, call, limits)
+                if limits:
+                    self._count(subject, limits, present)
             return refusal
 
-    def answered(self, call: str) -> None:
-        """Note that the Engine has answered a call that starts the container of this name."""
-        self._owners.answered(call)
+    def begin(self, user: str, call: str) -> None:
+        """Note the start of a container of which nothing counts."""
+        self._owners.begin(user, call, ())
+
+    def answered(self, user: str, call: str) -> None:
+        """Note that the Engine has answered a call that starts the container of this name, or does not get it."""
+        self._owners.answered(user, call)
 
     def foresee(self, subject: Subject) -> Refusal | None:
         """Return why a container that is asked for would not be admitted, if it started now.
@@ -167,12 +175,12 @@ class Admission:
                 "Use one of your own.",
             )
 
-    def _count(self, subject: Subject, limits: _LimitsByName, present: Present, call: str) -> None:
+    def _count(self, subject: Subject, limits: _LimitsByName, present: Present) -> None:
         labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
         labels += [_job(subject).name] if subject.job else []
         again = subject.container.state == EngineState.EXITED
         owner = self._owners.owner(subject.caller.user, labels, subject.container.id, again=again)
-        self._owners.add(limits, owner, present, call)
+        self._owners.add(limits, owner, present)
 
 
 def left_behind(devices: Iterable[Device]) -> list[Left]:

@@ -186,7 +186,7 @@ class Judge:
             rules: as for `judge`.
         """
         if call.kind is Kind.START:
-            self._admission.answered(call.name)
+            self._admission.answered(user, call.name)
         elif call.kind is Kind.EXEC and answer and rules.strict_list is not None:
             self._programs.add(go_json.text(go_json.parse(answer), "id"), user, rules.mode)
 
@@ -217,6 +217,8 @@ class Judge:
         verdict = self._kinds[case.call.kind](case)
         if verdict.allow and case.is_strict:
             still = self._without_container(case, case.found.changed(self._engine))
+            if not still.allow and case.call.kind is Kind.START:
+                self._admission.answered(case.caller.user, case.call.name)
             return verdict if still.allow else still
         return verdict
 
@@ -241,7 +243,10 @@ class Judge:
                 return verdict
         subject = self._subjects.starting(case.call.name, case.caller, checkpoint=checkpoint)
         case.found.add(case.call.name, subject)
-        return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject, case.call.name)
+        if subject is None:
+            self._admission.begin(case.caller.user, case.call.name)
+            return allow(_NO_CONTAINER)
+        return self._judge_container(subject, case.call.name)
 
     def _judge_container(self, subject: Subject, name: str = "") -> Verdict:
         refusal = subject.first_refusal(find_refusals(subject))
@@ -369,7 +374,8 @@ class Judge:
         found = [self._find(case, name) for name in names]
         for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
             access = _access(case, subject) if subject.container.known else iter(())
-            verdict = _verdict(subject, chain(access, _listing(case), unlisted(subject, iter(wanted))))
+            asked = case.call.query.get("ps_args", ()) if other.lists_processes else ()
+            verdict = _verdict(subject, chain(access, strict_calls.odd_listing(asked), unlisted(subject, iter(wanted))))
             if not verdict.allow:
                 return verdict
         return allow(_NOTHING)
@@ -379,12 +385,6 @@ class Judge:
 
     def _without_container(self, case: Case, refusals: Iterable[Refusal]) -> Verdict:
         return _verdict(self._subjects.without_container(case.caller), refusals)
-
-
-def _listing(case: Case) -> Iterator[Refusal]:
-    """Refuse what `docker top` would tell of other processes than the container's, or of their variables."""
-    lists = case.call.other.lists_processes
-    return strict_calls.odd_listing(case.call.query.get("ps_args", ())) if lists else iter(())
 
 
 def _access(case: Case, subject: Subject) -> Iterator[Refusal]:

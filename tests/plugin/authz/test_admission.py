@@ -152,44 +152,6 @@ def test_a_container_that_ended_at_once_does_not_count(harness, start):
     assert start("one").rule == "total-quota-exceeded"
 
 
-def test_a_start_counts_until_the_engine_has_answered_it(harness, start):
-    """With a thousandth of a core one took 39 s; a restart waits for the programs that are to end."""
-    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
-    harness.scheduler.limits["one"] = 2 << 30
-    slow = inspected(GPU, mounts=[{**OURS, "Name": "one"}])
-    assert harness.start(slow, user="bob", is_answered=False).allow
-    harness.scheduler.since["one"] = harness.now + 5  # its programs before
-    harness.now += 60
-    assert start("two").rule == "total-quota-exceeded"
-    harness.note("/containers/other/start", {}, "bob")
-    assert start("two").rule == "total-quota-exceeded"
-    harness.note("/v1.41/containers/c/start", {}, "bob")
-    assert start("two").allow
-    assert harness.start(slow, user="eve", is_answered=False).allow
-    harness.now += 601  # the Engine was killed meanwhile
-    harness.rules = parse_rules('[users.eve]\ntotal_quota = "2g"')
-    assert start("three", user="eve").allow
-
-
-def test_who_waits_for_the_next_start_by_its_policy_counts(harness, start):
-    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
-    harness.scheduler.limits["one"] = 2 << 30
-    again = {**inspected(GPU, mounts=[{**OURS, "Name": "one"}]), "Id": "a" * 64}
-    assert harness.start(again, user="bob").allow
-    harness.engine.containers["a"] = {**again, "State": {"Status": "restarting"}}
-    harness.scheduler.since["one"] = harness.now + 1  # its last programs have ended
-    harness.now += 60
-    assert start("two").rule == "total-quota-exceeded"
-    assert start("one", user="carol").rule == "gpu-isolation"
-    assert start("one").allow
-    harness.owners = Owners(harness.owners._path, lambda: harness.now)
-    harness.scheduler.since["one"] = harness.now + 1
-    assert start("two").rule == "total-quota-exceeded"
-    harness.engine.containers["a"]["State"]["Status"] = "exited"
-    harness.engine.containers["c"]["State"] = {"Status": "exited"}
-    assert start("two").allow
-
-
 def test_the_total_quota_of_a_label(harness, start):
     harness.rules = parse_rules('[labels."team=vision"]\ntotal_quota = "2g"')
     labels = {"team": "vision"}

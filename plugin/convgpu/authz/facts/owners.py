@@ -88,6 +88,15 @@ class Present:
     left: Sequence[Left] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    """Calls of one user about one name that the Engine has not answered: how many, the last one's time, what counts."""
+
+    count: int
+    since: float
+    names: frozenset[str]
+
+
 class Owners:
     """Owners by the name of the volume, or the id of a container without one.
 
@@ -102,8 +111,10 @@ class Owners:
         # Held from reading the total to adding to it, so that two starts at once cannot both take the rest of a quota.
         self.lock = threading.RLock()
         self._owners = self._load()
-        # Starts that the Engine has not answered yet: the call's name for the container, since when, what it counts as.
-        self._starts: list[tuple[str, float, frozenset[str]]] = []
+        # By the caller, and the call's name for a container: which calls are alike nobody can tell from their answers.
+        self._starts: dict[tuple[str, str], _Starts] = {}
+        # A leaf: an answer never waits for who asks the Engine, which may wait for that answer.
+        self._starts_lock = threading.Lock()
 
     def user_of(self, name: str) -> str | None:
         """Return the user who started the container last; None if it was never judged."""
@@ -113,7 +124,9 @@ class Owners:
     def need_states(self, known: Mapping[str, Container]) -> bool:
         """Tell whether there are containers for which only the Engine knows whether they run."""
         return any(
-            not owner.gone and not _has_programs(known.get(name)) and (owner.limits or owner.containers)
+            not owner.gone
+            and (owner.limits or owner.containers)
+            and (len(owner.containers) >= _MOST_CONTAINERS or not _has_programs(known.get(name)))
             for name, owner in self._owners.items()
         )
 
@@ -122,8 +135,7 @@ class Owners:
         owner = self._owners.get(name)
         if owner is None or owner.gone:  # another container has its name now, and did not start yet
             return False
-        states = (present.states.get(one, EngineState.DEAD) for one in (name, *owner.containers))
-        return self._awaits_answer(name) or any(map(is_running, states))
+        return self._awaits_answer(name) or any(_runs(one, present) for one in (name, *owner.containers))
 
     def running_total(
         self,
@@ -158,38 +170,38 @@ class Owners:
         """Return the owner of a container with this id that starts now."""
         return Owner(user, tuple(labels), self._clock(), again, containers=(container,))
 
-    def add(
-        self,
-        limits: Mapping[str, Mapping[str, int]],
-        owner: Owner,
-        present: Present,
-        call: str,
-    ) -> None:
-        """Record the owner of a container under the names of its limits; forget those that are gone for a while.
-
-        Args:
-            limits: bytes by device, by name.
-            owner: the new one.
-            present: what there is of containers now.
-            call: what the call that starts it names it; it counts until `answered`.
-        """
+    def add(self, limits: Mapping[str, Mapping[str, int]], owner: Owner, present: Present) -> None:
+        """Record the owner of a container under the names of its limits; forget those that are gone for a while."""
         self._owners = dict(self._remembered(present))
         for name, by_device in limits.items():
             before = self._owners.get(name)
             ids = dict.fromkeys((*owner.containers, *(before.containers if before is not None else ())))
-            kept = tuple(ids)[:_MOST_CONTAINERS]
+            # Those that run are the first: who starts others cannot have one forgotten that starts by its policy.
+            runs = sorted(ids, key=lambda one: one not in owner.containers and not _runs(one, present))
+            kept = tuple(runs[:_MOST_CONTAINERS])
             self._owners[name] = replace(owner, limits={} if name in present.known else by_device, containers=kept)
-        self._starts = [row for row in self._starts if self._clock() - row[1] < _ANSWERED]
-        self._starts.append((call, self._clock(), frozenset(limits)))
         self._save()
 
-    def answered(self, call: str) -> None:
-        """Note that the Engine has answered a call that starts the container of this name."""
-        with self.lock:
-            for number, (name, _, _) in enumerate(self._starts):
-                if name == call:
-                    del self._starts[number]
-                    return
+    def begin(self, user: str, call: str, names: Collection[str]) -> None:
+        """Note that the Engine is about to start a container, which counts from now on until `answered`.
+
+        Args:
+            user: who calls.
+            call: what the call names the container.
+            names: under which it counts; none if it has no limit.
+        """
+        with self._starts_lock:
+            now = self._clock()
+            self._starts = {key: one for key, one in self._starts.items() if now - one.since < _ANSWERED}
+            before = self._starts.get((user, call), _Starts(0, now, frozenset()))
+            self._starts[user, call] = _Starts(before.count + 1, now, before.names | frozenset(names))
+
+    def answered(self, user: str, call: str) -> None:
+        """Note that the Engine has answered such a call, or does not get it. Of calls that are alike all have to be."""
+        with self._starts_lock:
+            one = self._starts.pop((user, call), None)
+            if one is not None and one.count > 1:
+                self._starts[user, call] = replace(one, count=one.count - 1)
 
     def _remembered(self, present: Present) -> Iterator[tuple[str, Owner]]:
         """Yield the owners but those of containers that are gone so long that they have left nothing behind."""
@@ -221,7 +233,9 @@ class Owners:
 
     def _awaits_answer(self, name: str) -> bool:
         """Tell whether the Engine is at work to start a container: that may take it minutes."""
-        return any(name in names and self._clock() - since < _ANSWERED for _, since, names in self._starts)
+        now = self._clock()
+        with self._starts_lock:
+            return any(name in one.names and now - one.since < _ANSWERED for one in self._starts.values())
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
         """Tell whether a container was admitted a moment ago, and did not yet run and end."""
@@ -265,3 +279,8 @@ class Owners:
 def _has_programs(container: Container | None) -> bool:
     """Tell whether the scheduler knows that a container has programs, or is about to."""
     return container is not None and container.state in {"running", "waiting"}
+
+
+def _runs(container: str, present: Present) -> bool:
+    """Tell whether the Engine says of a container, by its id, that it may have processes."""
+    return is_running(present.states.get(container, EngineState.DEAD))

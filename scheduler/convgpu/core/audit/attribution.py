@@ -133,7 +133,7 @@ class Attribution:
         external: held by processes outside of ConvGPU.
         unheld: in use and held by no process, at most.
         unattributed: the same, at least.
-        without_process: in use and held by no process that lives.
+        without_process: in use and held by no process that lives, at least; managed memory may be among it.
     """
 
     seen: Mapping[str, int]
@@ -179,7 +179,7 @@ def attribute(
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
-    dead = max(used - sum(held.values()), 0)
+    dead = max(used - sum(held.values()) - UNCOUNTED * len(held), 0)
     return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed, dead)
 
 

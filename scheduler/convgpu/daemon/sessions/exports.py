@@ -19,6 +19,7 @@ from convgpu.protocol.inspection.messages import EXPECTED, Exported
 _MOST_NAMES: Final = 4096
 _MOST_ENTRIES: Final = 16_384
 _MOST_EXPECTED: Final = 1024  # calls of its threads at one time
+_DOUBTS: Final = 3
 MOST_INSTANCES: Final = 8
 # In place of a copy of an instance. UNKNOWN: there is none, or not yet, and nothing that it knows is charged. OPEN: all
 # that it knows counts as open.
@@ -61,6 +62,7 @@ class Exports:
     is_logged: bool = False
     _rows: dict[int, _Row] = field(default_factory=dict)
     _expected: dict[int, _Row] = field(default_factory=dict)  # which the driver may have made by now
+    _doubts: Counter[str] = field(default_factory=Counter)
     _entries: int = 0
 
     @property
@@ -110,9 +112,21 @@ class Exports:
         if (gone := self._rows.pop(name, None)) is not None:
             self._entries -= len(gone.entries)
 
-    def forget_expected(self, device: str) -> bool:
-        """Forget what the driver was about to make on a device; say whether there was any."""
+    def doubt_expected(self, device: str) -> bool:
+        """Forget what the driver was about to make on a device, once that was doubted often enough; say whether so.
+
+        What is seen first after the end of the process may be of the time before it, and the next with it.
+        """
+        self._doubts[device] += 1
+        if self._doubts[device] < _DOUBTS:
+            return False
+        return self.forget_expected(device)
+
+    def forget_expected(self, device: str = "") -> bool:
+        """Forget what the driver was about to make on a device (of all, without one); say whether there was any."""
         before = len(self._expected)
+        if not device:
+            self._expected.clear()
         self._expected = {name: row for name, row in self._expected.items() if row.device != device}
         return len(self._expected) < before
 

@@ -178,6 +178,7 @@ class OutlivingMemory:
         if any(held.values()):
             if (exports := self._living.pop(previous.number, None)) is not None:
                 self._living[session.number] = exports
+                exports.forget_expected()  # the end of that may have been told to nobody
             return {}
         return self.leave(previous, used)
 
@@ -218,7 +219,7 @@ class OutlivingMemory:
     def see_none(self, device: str) -> None:
         """Take it that no memory of a device is without a process: what was about to be exported was not."""
         for one in list(self._left):
-            if one.forget_expected(device):
+            if one.doubt_expected(device):
                 self._follow(one)
 
     def _log_once(self, exports: Exports) -> None:
@@ -256,11 +257,11 @@ class OutlivingMemory:
     def _bound_removed(self) -> None:
         """Forget who left least of those that were removed, when there are too many copies."""
         removed = [one for one in self._left if not one.looked_at_with]
-        copies = sum(len(one.copies) for one in removed)
+        copies = sum(max(len(one.copies), 1) for one in removed)
         for one in sorted(removed, key=lambda one: one.removed.total()):
             if copies <= _MOST_REMOVED:
                 return
-            copies -= len(one.copies)
+            copies -= max(len(one.copies), 1)
             log.warning("%s left %d bytes behind, which show as of nobody now", one.container, one.removed.total())
             self._forget(one)
 

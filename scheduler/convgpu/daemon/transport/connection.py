@@ -59,6 +59,7 @@ class Connection:
         self._limit = _MAX_UNSENT
         self._read_size = min(_READ_SIZE, max_frame)  # bounds the time that other connections wait
         self.closed = False
+        self._is_deaf = False  # nobody reads what is sent
         share.add_reader(sock.fileno(), self._readable)
 
     def open_process(self) -> int | None:
@@ -81,7 +82,7 @@ class Connection:
 
     def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
         """Send a frame; a descriptor can go only with the first frame of a connection."""
-        if self.closed:
+        if self.closed or self._is_deaf:
             return
         frame = pack(message, request)
         self._limit = max(_MAX_UNSENT, len(frame))
@@ -93,7 +94,7 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self.close(str(error))
+            self._follow_failure(error)
             return
         if sent < len(frame):
             self._buffer(frame[sent:])
@@ -104,6 +105,15 @@ class Connection:
         self._unsent += rest
         if len(self._unsent) > 2 * self._limit:
             self.close("it does not read its answers")
+
+    def _follow_failure(self, error: OSError) -> None:
+        """Send nothing more to who has ended, and close otherwise: what the peer said before its end is still read."""
+        if error.errno not in {errno.EPIPE, errno.ECONNRESET}:
+            self.close(str(error))
+            return
+        self._is_deaf = True
+        self._unsent.clear()
+        self._share.remove_writer(self._sock.fileno())
 
     def fail(self, error: ProtocolError) -> None:
         """Send the error to the peer, and close."""
@@ -169,7 +179,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self.close(str(error))
+            self._follow_failure(error)
             return
         del self._unsent[:sent]
         if not self._unsent:

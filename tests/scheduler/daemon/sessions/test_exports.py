@@ -120,8 +120,9 @@ def test_what_was_about_to_be_exported_counts_until_nobody_can_have_it(
         assert await host.charged() == [2.5, 0]
         host.outliving.see_none("another")
         assert await host.charged() == [2.5, 0]
-        host.outliving.see_none("gpu")
-        assert await host.charged() == [1, 0]
+        for left in (2.5, 2.5, 1):  # what is seen first may be of the time before the end
+            host.outliving.see_none("gpu")
+            assert await host.charged() == [left, 0]
         os.close(kept)
         assert await host.charged() == [0, 0]
 

@@ -1,0 +1,105 @@
+"""Starts that the Engine has not answered yet, and containers that it starts by itself, count into quotas."""
+
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
+
+import strict_site
+from engine_says import GPU, OURS, inspected
+
+from convgpu.authz.facts.owners import Owners
+from convgpu.authz.site.rules import parse_rules
+from convgpu.authz.subject.found_names import FoundNames
+from convgpu.authz.verdict import Refusal
+
+
+def test_a_start_counts_until_the_engine_has_answered_it(harness, start):
+    """With a thousandth of a core one took 39 s; a restart waits for the programs that are to end."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    slow = inspected(GPU, mounts=[{**OURS, "Name": "one"}])
+    assert harness.start(slow, user="bob", is_answered=False).allow
+    harness.scheduler.since["one"] = harness.now + 5  # its programs before
+    harness.now += 60
+    assert start("two").rule == "total-quota-exceeded"
+    harness.note("/containers/other/start", {}, "bob")
+    assert start("two").rule == "total-quota-exceeded"
+    harness.note("/v1.41/containers/c/start", {}, "bob")
+    assert start("two").allow
+    assert harness.start(slow, user="eve", is_answered=False).allow
+    harness.now += 601  # the Engine was killed meanwhile
+    harness.rules = parse_rules('[users.eve]\ntotal_quota = "2g"')
+    assert start("three", user="eve").allow
+
+
+def test_of_starts_that_are_called_alike_all_have_to_be_answered(harness):
+    """A prefix of one's id is another one's name; and others' answers are none."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    slow = {**inspected(GPU, mounts=[{**OURS, "Name": "one"}]), "Id": "ab" * 32}
+    assert harness.start(slow, user="bob", is_answered=False).allow
+    harness.now += 60
+    assert harness.start(inspected({}, mounts=[]), user="bob").allow  # also called c
+    harness.engine.containers.pop("c")
+    assert harness.judge(b"", "/v1.41/containers/c/start", user="bob").rule == "no-such-container"
+    harness.note("/v1.41/containers/c/start", {}, "bob")
+    harness.note("/v1.41/containers/c/start", {}, "carol")
+    harness.engine.containers["d"] = inspected(GPU, mounts=[{**OURS, "Name": "two"}])
+    harness.scheduler.limits["two"] = 2 << 30
+    assert harness.judge(b"", "/v1.41/containers/d/start", user="bob").rule == "total-quota-exceeded"
+    harness.note("/v1.41/containers/c/start", {}, "bob")
+    assert harness.judge(b"", "/v1.41/containers/d/start", user="bob").allow
+
+
+def test_an_answer_waits_for_nobody(harness):
+    """Who holds the lock may ask the Engine, which waits for the plugin to take that very answer."""
+    with harness.owners.lock, ThreadPoolExecutor(1) as pool:
+        pool.submit(harness.note, "/v1.41/containers/c/start", {}, "bob").result(timeout=30)
+
+
+def test_what_was_let_in_and_is_denied_after_all_does_not_count(strict, monkeypatch):
+    """Another container has the name by then. The Engine answers nothing that was denied."""
+    strict.rules = parse_rules(strict_site.RULES + '[users.bob]\ntotal_quota = "2g"')
+    begun = Mock(wraps=strict.owners.begin)
+    monkeypatch.setattr(strict.owners, "begin", begun)
+    monkeypatch.setattr(FoundNames, "changed", lambda *_: [Refusal("strict-names", "it is another one")])
+    assert strict.judge(b"", "/v1.41/containers/c/start", user="bob").rule == "strict-names"
+    assert (begun.call_count, strict.owners._starts) == (1, {})
+
+
+def test_others_of_its_volume_do_not_make_a_container_be_forgotten(harness, start):
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+
+    def numbered(number, status):
+        found = inspected(GPU, mounts=[{**OURS, "Name": "one"}])
+        return {**found, "Id": f"{number:064x}", "State": {"Status": status}}
+
+    assert harness.start(numbered(999, "created"), user="bob").allow
+    harness.engine.containers["first"] = numbered(999, "restarting")
+    for number in range(20):
+        harness.scheduler.since["one"] = harness.now + 1
+        harness.now += 60
+        assert harness.start(numbered(number, "created"), user="bob").allow
+        harness.engine.containers[f"{number}"] = numbered(number, "exited")
+    harness.scheduler.since["one"] = harness.now + 1
+    harness.now += 60
+    assert start("two").rule == "total-quota-exceeded"
+
+
+def test_who_waits_for_the_next_start_by_its_policy_counts(harness, start):
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    again = {**inspected(GPU, mounts=[{**OURS, "Name": "one"}]), "Id": "a" * 64}
+    assert harness.start(again, user="bob").allow
+    harness.engine.containers["a"] = {**again, "State": {"Status": "restarting"}}
+    harness.scheduler.since["one"] = harness.now + 1  # its last programs have ended
+    harness.now += 60
+    assert start("two").rule == "total-quota-exceeded"
+    assert start("one", user="carol").rule == "gpu-isolation"
+    assert start("one").allow
+    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.scheduler.since["one"] = harness.now + 1
+    assert start("two").rule == "total-quota-exceeded"
+    harness.engine.containers["a"]["State"]["Status"] = "exited"
+    harness.engine.containers["c"]["State"] = {"Status": "exited"}
+    assert start("two").allow
