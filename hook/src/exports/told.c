@@ -103,12 +103,17 @@ uint64_t told_expect(int device, uint64_t size) {
                                     .size = size,
                                     .device = (uint32_t)row,
                                     .instance = CONVGPU_EXPORT_EXPECTED};
-    return channel_tell(CONVGPU_EXPORTED, &body, sizeof body) ? body.name : 0;
+    int saved_errno = errno;
+    bool heard = channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+    errno = saved_errno;
+    return heard ? body.name : 0;
 }
 
 void told_expected(uint64_t name) {
     struct convgpu_exported body = {.name = name};
+    int saved_errno = errno;
     if (name != 0) (void)channel_tell(CONVGPU_EXPORTED, &body, sizeof body);
+    errno = saved_errno;
 }
 
 bool told_watch(uint64_t name, int device, uint64_t size, int descriptor) {
