@@ -138,6 +138,12 @@ def test_a_null_in_a_list_of_a_build(strict):
     assert strict.judge(b"", '/v1.41/build?buildargs={"A":null}&t=null&labels=[null').allow
 
 
+def test_a_group_without_a_name(strict):
+    """At the start the Engine reads it as an empty line of /etc/group, and panics."""
+    assert strict.judge({"Image": "i", "HostConfig": {"GroupAdd": ["video", ""]}}).rule == "strict-fields"
+    assert strict.judge({"Image": "i", "HostConfig": {"GroupAdd": ["video"]}}).allow
+
+
 def test_half_of_a_character(strict):
     """Go puts another character in its place."""
     for text in ("\\ud800", "\\uDC00x"):

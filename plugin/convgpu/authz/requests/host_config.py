@@ -134,6 +134,8 @@ def beside(document: Mapping[str, object]) -> tuple[str, ...]:
 def _unknown(host: Mapping[str, object]) -> Iterator[str]:
     yield from _others(host, _FREE | _READ | _CONFIG)
     yield from _odd_speeds(host)
+    if "" in go_json.texts(host, "groupadd"):  # at which Engine 28.5 ends the start amid its work, and answers nothing
+        yield "GroupAdd of no group"
     for mount in go_json.children(host, "mounts"):
         if (kind := go_json.text(mount, "type")) not in _MOUNT_KINDS:
             yield f"mount type {kind}"

@@ -60,6 +60,8 @@ class EngineView:
         return self._read("program", name, "/exec/{}/json")
 
     def _read(self, kind: str, name: str, path: str) -> Document | None:
+        if {"", ".", ".."} & set(name.split("/")):  # nothing is called so, and the address would be another one
+            return None
         quoted = quote(_short(name), safe="/:")
         try:
             with self._waiting.about(f"{kind} {name}") as place:

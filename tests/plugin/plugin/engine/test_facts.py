@@ -109,6 +109,8 @@ def test_sixty_held_containers_with_ten_calls_each_delay_nobody(view, engine):
 def test_answers_about_one_thing(view):
     found = (view.container("/web"), view.container("nobody"), view.volume("a b"), view.image("x/y:z"))
     assert found == ({"Id": "w"}, None, {"Name": "a b"}, {"Id": "i"})
+    # Nothing of the Engine's is called so; as an address it would be another one.
+    assert [view.container(name) for name in ("../images/x", "..", ".", "", "a//b")] == [None] * 5
     with pytest.raises(EngineUnreachable, match="refused: no swarm"):
         view.service("s")
     with pytest.raises(EngineUnreachable, match="the Engine's answer about program e is none"):
