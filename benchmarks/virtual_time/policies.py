@@ -21,7 +21,7 @@ starts, under each way.
 while its container works, in work that is not lost; **paused** memory is held by containers that wait for more;
 **unsafe** is free although a waiting allocation would fit (safety, or an older one's turn); the rest is free, mostly
 where no job waits. *Second programs*: each container ran a program before, which used its whole limit. Memory that
-programs free in between, settling, contexts and CUDA's own time are not modelled.
+programs free in between, settling and CUDA's own time are not modelled; contexts are in the tables that say so.
 """
 
 import json
