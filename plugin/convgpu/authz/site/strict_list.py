@@ -1,4 +1,4 @@
-"""The list of what containers may have under strict rules; everything else is refused (docs/authorization.md)."""
+"""The list of what containers may have under strict rules; everything else is refused (docs/strict-rules.md)."""
 
 import re
 from collections.abc import Callable, Mapping

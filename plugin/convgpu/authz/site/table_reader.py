@@ -40,7 +40,8 @@ class TableReader:
         before = len(self.problems)
         types = {field.name: field.type for field in msgspec.structs.fields(kind)}
         for key in value.keys() - types.keys():
-            self._report((*place, key), "unknown; docs/authorization.md lists what there is")
+            document = "docs/strict-rules.md" if place == ("strict",) else "docs/authorization.md"
+            self._report((*place, key), f"unknown; {document} lists what there is")
         fields = {key: self.read(types[key], item, (*place, key)) for key, item in value.items() if key in types}
         if len(self.problems) > before:
             return None

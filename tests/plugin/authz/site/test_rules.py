@@ -74,6 +74,7 @@ def test_images(pattern, image, image_id, fits):
         ("\n\nmode =", "line 3: Invalid value"),
         ('mode = "off"\nmode = "off"', "line 2: Cannot overwrite a value"),
         ("x = 1", "line 1: x: unknown; docs/authorization.md lists what there is"),
+        ("[strict]\nx = []", "line 2: strict.x: unknown; docs/strict-rules.md lists what there is"),
         ('# a\n[users.bob]\nlargest_limit = "20XB"', "line 3: users.bob.largest_limit: '20XB' is not a size: "),
         ("[users.bob]\nlargest_limit = 0", "line 2: users.bob.largest_limit: Input should be greater than 0"),
         ("[users.bob]\nlargest_limits = 1", "line 2: users.bob.largest_limits: unknown; "),

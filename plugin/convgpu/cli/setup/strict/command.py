@@ -16,7 +16,7 @@ from convgpu.cli.terminal.output import echo_data
 _WRITE: Final = """Write a starting list for strict rules, from what ran on this host.
 
 It reads the Engine's containers, running and ended, and what authorization noted of those that were removed. What it
-writes permits these containers and nothing else; a comment names who needed each line (docs/authorization.md).
+writes permits these containers and nothing else; a comment names who needed each line (docs/strict-rules.md).
 
 \b
   convgpu policy write > rules.toml

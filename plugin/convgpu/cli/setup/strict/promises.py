@@ -58,7 +58,7 @@ def shared_ids(ids: Sequence[str], info: Mapping[str, Any]) -> Iterator[str]:
     elif "host" in ids:
         yield (
             "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
-            'Take ids = ["host"] out of the rules, or give such users no account (docs/authorization.md).'
+            'Take ids = ["host"] out of the rules, or give such users no account (docs/strict-rules.md).'
         )
 
 
