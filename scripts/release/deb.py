@@ -175,7 +175,8 @@ def surroundings(tree: Path, version: str, date: str) -> None:
     documents = tree / "usr/share/doc/convgpu"
     write(documents / "copyright", (DEBIAN / "copyright").read_text())
     write(documents / "changelog.gz", compressed((ROOT / "CHANGELOG.md").read_text()))
-    pages = [page for pattern in ("*.*", "strict-attempts/*.md") for page in sorted((ROOT / "docs").glob(pattern))]
+    patterns = ("*.*", "measurements/*.md", "strict-attempts/*.md")
+    pages = [page for pattern in patterns for page in sorted((ROOT / "docs").glob(pattern))]
     for file in [ROOT / "README.md", *pages]:
         write(documents / file.relative_to(ROOT), file.read_bytes())
     for file in sorted([*(ROOT / "deploy/prometheus").iterdir(), *(ROOT / "deploy/grafana").iterdir()]):

@@ -70,11 +70,16 @@ class Service:
         running, host = restored.running, restored.running.host
         audit = restored.audit if settings.audit else None
         end = RecoveryEnd(
-            restored.adopter, audit, running.driver, running.sessions, host.store.sessions, running.porter
+            restored.adopter,
+            audit,
+            running.driver,
+            running.sessions,
+            host.store.sessions,
+            running.porter,
+            running.exports,
         )
         if not running.machine.recovering:
-            end.mark_sessions_complete()
-            running.porter.adopt()
+            end.end_at_once()
             return None
         return Recovery(
             self._loop,

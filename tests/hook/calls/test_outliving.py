@@ -3,8 +3,9 @@
 import ctypes
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,36 @@ def test_a_new_scheduler_is_told_again(join: Join, daemon: Daemon, folder: Path)
     wait_until(lambda: used(daemon) == SIZE, "it is left")
     os.close(descriptor)
     wait_until(lambda: used(daemon) == 0, "it is given back")
+
+
+def recorded(daemon: Daemon) -> str:
+    """What the scheduler has written of exports."""
+    with closing(sqlite3.connect(f"file:{daemon.directory}/state.db?mode=ro", uri=True)) as database:
+        rows = database.execute("SELECT value FROM settings WHERE name = 'exported'").fetchall()
+    return str(rows[0][0]) if rows else ""
+
+
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_it_is_charged_over_a_restart_of_the_scheduler(join: Join, daemon: Daemon, folder: Path, when: str) -> None:
+    """Whenever the program ends, and also if it was told to nobody anew: it had a fresh limit with each restart."""
+    worker = join(folder)
+    descriptor = copy(worker, number_of(worker, f"export {number_of(worker, f'create {SIZE} 1 0')}"))
+    if when == "before":
+        worker.kill()
+    wait_until(lambda: f":{SIZE}" in recorded(daemon), "it is written")
+    daemon.kill()
+    if when == "while":
+        worker.kill()
+    daemon.start()
+    if when == "after":
+        worker.kill()
+    stays = join(folder)
+    assert stays.call(f"alloc {LIMIT - SIZE - CONTEXT + 2 * MIB}").code == OUT_OF_MEMORY, daemon.log.read_text()
+    [row] = daemon.admin.request("devices")["devices"][0]["unlimited"]
+    assert (row["name"], row["size"], row["is_charged"]) == ("a", SIZE, True)
+    os.close(descriptor)
+    wait_until(lambda: used(daemon) == CONTEXT, "the driver counts nothing without a process any more")
+    number_of(stays, f"alloc {LIMIT - CONTEXT}")
 
 
 def count_instances(daemon: Daemon) -> int:

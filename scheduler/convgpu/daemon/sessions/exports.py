@@ -41,6 +41,29 @@ class _Row:
 
 
 @dataclass(slots=True)
+class _Rows:
+    """Rows by name, and the bytes of all of them by device."""
+
+    by_name: dict[int, _Row] = field(default_factory=dict)
+    total: Counter[str] = field(default_factory=Counter)
+
+    def grow(self, name: int, device: str, size: int) -> _Row:
+        """Add so many bytes to a row, which is made if there is none."""
+        row = self.by_name.setdefault(name, _Row(device, 0))
+        row.size += size
+        self.total[row.device] += size
+        return row
+
+    def drop(self, name: int) -> int:
+        """Forget a row, if there is one; return how many entries it had."""
+        row = self.by_name.pop(name, None)
+        if row is None:
+            return 0
+        self.total[row.device] -= row.size
+        return len(row.entries)
+
+
+@dataclass(slots=True)
 class Exports:
     """What a process exported, by the name that it gave it.
 
@@ -50,6 +73,7 @@ class Exports:
         most: bytes by device that may be charged: what the process used.
         charged: likewise, that are charged since its end.
         removed: likewise, that nobody is charged with since its volume was removed.
+        earlier: bytes by device that it told an earlier scheduler of, and nothing this one: they count as open.
     """
 
     container: str
@@ -58,10 +82,11 @@ class Exports:
     most: Mapping[str, int] = field(default_factory=dict)
     charged: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
+    earlier: Mapping[str, int] = field(default_factory=dict)
     is_closed: bool = False
     is_logged: bool = False
-    _rows: dict[int, _Row] = field(default_factory=dict)
-    _expected: dict[int, _Row] = field(default_factory=dict)  # which the driver may have made by now
+    _rows: _Rows = field(default_factory=_Rows)
+    _expected: _Rows = field(default_factory=_Rows)  # which the driver may have made by now
     _doubts: Counter[str] = field(default_factory=Counter)
     _entries: int = 0
 
@@ -75,6 +100,7 @@ class Exports:
         if told.instance == EXPECTED:
             self._expect(told, device)
             return None
+        self.earlier = {}  # it tells all of it anew
         instance, number = (told.instance, told.generation), told.number
         if instance not in self.copies and len(self.copies) >= MOST_INSTANCES:
             instance, number = _ANY, 0
@@ -86,60 +112,58 @@ class Exports:
         return instance
 
     def _expect(self, told: Exported, device: str) -> None:
-        name = told.name if len(self._expected) < _MOST_EXPECTED else -1 - told.device
-        self._expected.setdefault(name, _Row(device, 0)).size += told.size
+        name = told.name if len(self._expected.by_name) < _MOST_EXPECTED else -1 - told.device
+        self._expected.grow(name, device, told.size)
 
     def _row(self, told: Exported, device: str) -> _Row:
         """Return the row of a name; where there are too many, that of all on a device with the same number."""
-        is_known, is_full = told.name in self._rows, self._entries >= _MOST_ENTRIES
-        if not is_full and (is_known or len(self._rows) < _MOST_NAMES):
-            row = self._rows.setdefault(told.name, _Row(device, 0))
-            row.size = max(row.size, told.size)
-            return row
+        known, is_full = self._rows.by_name, self._entries >= _MOST_ENTRIES
+        if not is_full and (told.name in known or len(known) < _MOST_NAMES):
+            before = known[told.name].size if told.name in known else 0
+            return self._rows.grow(told.name, device, max(told.size - before, 0))
         name = -1 - told.number * _DEVICES - told.device
-        if name not in self._rows and len(self._rows) >= 2 * _MOST_NAMES:
+        if name not in known and len(known) >= 2 * _MOST_NAMES:
             name = -1 - told.device  # no descriptor has the number 0 there: it counts as open
             self.copies[_ANY] = OPEN
-            row = self._rows.setdefault(name, _Row(device, 0, {(_ANY, 0)}))
-        else:
-            row = self._rows.setdefault(name, _Row(device, 0))
-        row.size += told.size
-        return row
+            self._rows.grow(name, device, 0).entries.add((_ANY, 0))
+        return self._rows.grow(name, device, told.size)
 
     def forget(self, name: int) -> None:
         """Forget what has that name: the process says that it is closed."""
-        self._expected.pop(name, None)
-        if (gone := self._rows.pop(name, None)) is not None:
-            self._entries -= len(gone.entries)
+        self._expected.drop(name)
+        self._entries -= self._rows.drop(name)
 
     def doubt_expected(self, device: str) -> bool:
-        """Forget what the driver was about to make on a device, once that was doubted often enough; say whether so.
+        """Forget what may be there on a device or not, once that was doubted often enough; say whether there was any.
 
-        What is seen first after the end of the process may be of the time before it, and the next with it.
+        That is what the driver was about to make, and what an earlier scheduler was told of. What is seen first after
+        the end of the process may be of the time before it, and the next with it.
         """
         self._doubts[device] += 1
         if self._doubts[device] < _DOUBTS:
             return False
-        return self.forget_expected(device)
+        gone = [name for name, row in self._expected.by_name.items() if row.device == device]
+        for name in gone:
+            self._expected.drop(name)
+        earlier = dict(self.earlier)
+        size, self.earlier = earlier.pop(device, 0), earlier
+        return bool(gone) or size > 0
 
-    def forget_expected(self, device: str = "") -> bool:
-        """Forget what the driver was about to make on a device (of all, without one); say whether there was any."""
-        before = len(self._expected)
-        if not device:
-            self._expected.clear()
-        self._expected = {name: row for name, row in self._expected.items() if row.device != device}
-        return len(self._expected) < before
+    def forget_expected(self) -> None:
+        """Forget what the driver was about to make."""
+        self._expected = _Rows()
 
     def forget_closed(self, seconds: float) -> None:
         """Forget what nobody has any more, for so many seconds."""
         end = time.monotonic() + seconds
-        for name, row in list(self._rows.items()):
+        rows = self._rows.by_name
+        for name, row in list(rows.items()):
             if time.monotonic() > end:
                 return
             if self._is_open(row, end):
-                self._rows[name] = self._rows.pop(name)  # the others come first the next time
+                rows[name] = rows.pop(name)  # the others come first the next time
             else:
-                del self._rows[name]
+                self._rows.drop(name)
 
     def _is_open(self, row: _Row, end: float) -> bool:
         """Say whether somebody has it, or there was no time to find out."""
@@ -151,10 +175,12 @@ class Exports:
 
     def sizes(self) -> Counter[str]:
         """Return what somebody has, but no more than may be charged."""
-        found: Counter[str] = Counter()
-        for row in [*self._rows.values(), *self._expected.values()]:
-            found[row.device] += row.size
+        found = self.told()
         return Counter({device: min(size, self.most.get(device, 0)) for device, size in found.items()})
+
+    def told(self) -> Counter[str]:
+        """Return what the process told of, and did not say to be closed, in bytes by device."""
+        return self._rows.total + self._expected.total + Counter(self.earlier)
 
     def close(self) -> None:
         """Close the copies; as they may have millions of entries, that may take seconds."""

@@ -187,11 +187,14 @@ class OutlivingMemory:
         exports.charged = exports.sizes()
         kept = {device: size for device, size in exports.charged.items() if size > 0}
         if kept:
-            self._left.append(exports)
-            self._wake.set()
-            if self._looking is None or self._looking.done():
-                self._looking = asyncio.get_running_loop().create_task(self._look_always())
+            self._follow_always(exports)
         return kept
+
+    def _follow_always(self, exports: Exports) -> None:
+        self._left.append(exports)
+        self._wake.set()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_always())
 
     async def _look_always(self) -> None:
         """Look at what each container left, every half second; who makes that slow, does so for himself."""
@@ -244,7 +247,7 @@ class OutlivingMemory:
         if exports.is_closed:
             return
         name, sizes = exports.container, exports.sizes()
-        for device, size in list(exports.charged.items()):
+        for device, size in [(device, exports.charged[device]) for device in exports.most]:
             account = self._driver.machine.account(name, device)
             now = account.charged if account is not None else 0
             exports.removed[device] = min(exports.removed[device] + max(size - now, 0), sizes[device])
@@ -272,6 +275,35 @@ class OutlivingMemory:
     def _close(self, exports: Exports) -> None:
         exports.is_closed = True
         self._tasks.start(in_daemon_thread(exports.close))
+
+    # -- restarts of the scheduler ---------------------------------------------------------------------------
+
+    def expect(self, session: Session, sizes: Mapping[str, int]) -> None:
+        """Take what a process told an earlier scheduler of as open, until it tells of it anew. In bytes by device."""
+        if session.number not in self._living:
+            self._living[session.number] = Exports(session.container, earlier=sizes)
+
+    def restore(self, container: str, charged: Mapping[str, int], removed: Mapping[str, int]) -> None:
+        """Charge with what a process left that an earlier scheduler knew of. In bytes by device.
+
+        Nobody can tell any more what of it is closed: it is charged until samples show that nothing can be left.
+        """
+        total, kept = Counter(charged) + Counter(removed), Counter(removed)
+        exports = Exports(container, most=total, charged=total - kept, removed=kept, earlier=total)
+        for device, size in charged.items():
+            account = self._driver.machine.account(container, device)
+            if account is not None:
+                self._driver.dispatch(e.UnleasedMemory(container, device, account.charged + size))
+        self._follow_always(exports)
+        self._follow(exports)
+
+    def told(self) -> Mapping[int, Counter[str]]:
+        """Return what living processes exported, in bytes by session and device."""
+        return {number: exports.told() for number, exports in self._living.items()}
+
+    def left(self) -> Sequence[tuple[str, Counter[str], Counter[str]]]:
+        """Return what ended processes left, in bytes by device: by container, charged, and of removed volumes."""
+        return [(one.container, +one.charged, +one.removed) for one in self._left]
 
     # -- figures ---------------------------------------------------------------------------------------------
 

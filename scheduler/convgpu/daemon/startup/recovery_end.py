@@ -8,6 +8,7 @@ from convgpu.core import events as e
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.residency.porter import Porter
+from convgpu.daemon.sessions.export_records import ExportRecords
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
@@ -32,6 +33,7 @@ class RecoveryEnd:
         sessions: all that are connected.
         table: where the next scheduler finds them.
         porter: gives the host what nobody has out any more.
+        exports: what processes had exported; only an audit finds out what of it is gone.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class RecoveryEnd:
         sessions: SessionRegistry,
         table: SessionTable,
         porter: Porter,
+        exports: ExportRecords,
     ) -> None:
         self._adopter = adopter
         self._audit = audit
@@ -49,11 +52,13 @@ class RecoveryEnd:
         self._sessions = sessions
         self._table = table
         self._porter = porter
+        self._exports = exports
 
     async def end(self, missing: Sequence[PreviousSession]) -> None:
         """Adopt who is missing, charge what nobody leases, and only then give grants."""
         await self._adopter.adopt(missing)
         if self._audit is not None:
+            self._exports.restore()
             try:
                 await self._audit.audit(at_once=True)
             except Exception:  # as in the audit itself
@@ -62,6 +67,13 @@ class RecoveryEnd:
         log.info("grants are given")
         self._porter.adopt()
         self.mark_sessions_complete()
+
+    def end_at_once(self) -> None:
+        """Take up what is left where no process can hold memory: grants are given already."""
+        if self._audit is not None:
+            self._exports.restore()
+        self.mark_sessions_complete()
+        self._porter.adopt()
 
     def mark_sessions_complete(self) -> None:
         """Note that from now on the table has all processes, so that the next scheduler knows for whom to wait."""

@@ -225,7 +225,7 @@ def _make_audit(
             Keepers(host.nodes, report),
             rules,
         ),
-        (holdings.write, learner.learn),
+        (holdings.write, learner.learn, running.exports.write),
         report,
     )
     if settings.audit:

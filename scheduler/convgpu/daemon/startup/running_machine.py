@@ -22,6 +22,7 @@ from convgpu.daemon.residency.porter import Porter
 from convgpu.daemon.sessions.allocation_lister import AllocationLister
 from convgpu.daemon.sessions.call_tracer import CallTracer
 from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.export_records import ExportRecords
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
@@ -52,6 +53,7 @@ class RunningMachine:
     lifecycle: SessionLifecycle
     inspection: Inspection
     capacities: Capacities
+    exports: ExportRecords
     recorder: Recorder | None
     elastic: ElasticSessions
     porter: Porter
@@ -86,10 +88,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     performer = EffectPerformer(machine, sessions, history, store.volumes, notices)
     recorder = _begin_recording(header, settings)
     driver = MachineDriver(loop, machine, performer, on_failure, recorder.record if recorder else record_nothing)
-    _tell_capacities(host, driver)
     terms = plan_oversubscription(host, settings)
-    for device in host.capacities if terms.granule else ():
-        driver.dispatch(ReuseBounded(device.uuid, terms.reuse_count(device.uuid)))
+    _tell_capacities(host, driver, terms)
     elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
     performer.move = elastic.perform
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
@@ -105,6 +105,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         lifecycle=SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares),
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, rows, settings.reserve, outliving),
+        exports=ExportRecords(driver, outliving, sessions, store.settings),
         recorder=recorder,
         elastic=elastic,
         porter=porter,
@@ -114,10 +115,12 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     )
 
 
-def _tell_capacities(host: OpenedHost, driver: MachineDriver) -> None:
+def _tell_capacities(host: OpenedHost, driver: MachineDriver, terms: Oversubscription) -> None:
     for row in host.capacities:
         driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
     log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
+    for row in host.capacities if terms.granule else ():
+        driver.dispatch(ReuseBounded(row.uuid, terms.reuse_count(row.uuid)))
 
 
 def _make_machine(header: Header, settings: Settings) -> Machine:
