@@ -68,7 +68,7 @@ CONVGPU_OTHER_GATED_CALLS(EXPORT_GATED)
 CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
 
 /* gcc moves the arguments that lie on the stack into registers and back before it jumps on, though they stay
- * where they are, and saves registers for that: 5 to 9 ns of a launch on a card (docs/measurements.md). So
+ * where they are, and saves registers for that: 8 ns of a launch on a card and more (docs/decisions/0159). So
  * the short path is written by hand: EXPORT_LAUNCH_IN_C in one line of the cache, with jumps alone. It is
  * declared without arguments, because it touches none. */
 #if defined(__x86_64__)

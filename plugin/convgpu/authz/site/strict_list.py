@@ -40,20 +40,19 @@ class StrictList(msgspec.Struct, frozen=True):
 
     Attributes:
         paths: folders and files of the host, with everything below; `:ro` behind those that nothing may write.
-        capabilities: beyond the Engine's default, such as `NET_ADMIN`.
+        capabilities: that containers may ask for (`--cap-add`), those of the Engine's default too.
         namespaces: shared ones: `network=host`, `ipc=container` and the like.
         devices: paths, with everything below; names of CDI devices; rules of the device cgroup, word for word.
         runtimes: beside `convgpu`.
         drivers: of volumes; `log=NAME` and `network=NAME` for those of logs and networks.
-        volumes: kinds of volumes of driver `local`: `bind`, `nfs`, `tmpfs`.
+        volumes: kinds of volumes of driver `local` with options: `nfs`, `tmpfs`; never `bind`.
         security: security options, word for word; `annotation=NAME`.
         sysctls: names.
         cgroups: names of parents.
         restarts: restart policies of containers that another runtime than `convgpu` runs.
         masks: paths of /proc and /sys that need not be masked.
         fields: of the request's HostConfig that ConvGPU does not know.
-        calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `pause`, `push`, `services`, `swarm`,
-            `checkpoints`.
+        calls: what of the Engine's API needs an entry, by the name that a refusal tells: `build`, `cp`, `prune`...
         registries: from which images are pulled: what stands in front of their names, else `docker.io`; `*`: all.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
         accept: what strict rules cannot keep: `removal` of folders through links, by an old Engine; `setgid` files in
