@@ -12,6 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,18 +30,25 @@ DEVICES = os.environ.get("CONVGPU_DEVICES", "nvml")
 OUT_OF_MEMORY = 2
 LOCAL = 60 << 10
 SMALL = 4 << 10
+AUDITS = 6.0  # seconds in which there are some
 TOLERATED = 64 * MIB
 """Code, and the first heap and buffer of printf, are measured when they are there (decision 101)."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing to try. `refused`: CUDA_ERROR_OUT_OF_MEMORY is the answer."""
+    """One thing to try.
+
+    Attributes:
+        before: what another process does first; the scheduler is killed then, and the process stays.
+        refused: CUDA_ERROR_OUT_OF_MEMORY is the answer.
+    """
 
     what: str
     way: str
     refused: bool = True
     limit: int = 2 * GIB
+    before: str = ""
 
 
 ROWS = [
@@ -70,6 +80,12 @@ ROWS = [
     Row("memory of pools freed whose pointers were exported", f"kept pool {256 * MIB}"),
     Row("memory of pools freed of which a dma-buf is kept", f"kept pool-dmabuf {256 * MIB}"),
     Row("memory that workers exported who have ended", f"left exported {256 * MIB}"),
+    Row(
+        "the same, before and after a restart of the scheduler",
+        f"left exported {256 * MIB}",
+        limit=3 * GIB,  # three contexts
+        before=f"left exported {256 * MIB} {512 * MIB}",
+    ),
     Row("memory of such workers of which a dma-buf is kept", f"left dmabuf {256 * MIB}"),
     Row("memory that such workers imported, of which one is kept", f"left imported {256 * MIB}"),
 ]
@@ -83,21 +99,32 @@ def environment(folder: Path) -> dict[str, str]:
     return settings
 
 
-def attempt(card: Card, folder: Path, row: Row) -> tuple[list[tuple[str, int]], int, int]:
+@contextmanager
+def program(folder: Path, way: str) -> Iterator[list[tuple[str, int]]]:
+    """Go that way; give what was answered. The process stays until the end."""
+    command = [sys.executable, str(FOLDER / "step.py"), *way.split()]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(folder), stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield [(call, result) for call, result in json.loads(line or '[["no answer", -1]]')]
+        process.stdin.close()
+        process.wait(60)
+
+
+def attempt(card: Card, daemon: Daemon, folder: Path, row: Row) -> tuple[list[tuple[str, int]], int, int]:
     """Return what was answered, the most that the card lost, and what it has lost in the end."""
     floor = card.rest()
-    command = [sys.executable, str(FOLDER / "step.py"), *row.way.split()]
-    pipe = subprocess.PIPE
-    with Sampler(card, floor, row.limit) as sampler:
-        program = subprocess.Popen(command, env=environment(folder), stdin=pipe, stdout=pipe, text=True)
-        assert program.stdin is not None
-        assert program.stdout is not None
-        line = program.stdout.readline()
+    with Sampler(card, floor, row.limit) as sampler, ExitStack() as programs:
+        if row.before:
+            programs.enter_context(program(folder, row.before))
+            time.sleep(AUDITS)
+            daemon.kill()
+            daemon.start()
+        answers = programs.enter_context(program(folder, row.way))
         lasting = card.rest() - floor
-        program.stdin.close()
-        program.wait(60)
-        program.stdout.close()
-    return [(call, result) for call, result in json.loads(line or '[["no answer", -1]]')], sampler.peak, lasting
+    return answers, sampler.peak, lasting
 
 
 def judge(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int) -> str:
@@ -126,7 +153,7 @@ def try_all(daemon: Daemon, card: Card) -> int:
     count = 0
     for number, row in enumerate(ROWS):
         folder = daemon.container(f"row{number}", memory=str(row.limit))
-        answers, peak, lasting = attempt(card, folder, row)
+        answers, peak, lasting = attempt(card, daemon, folder, row)
         wrong = judge(row, answers, peak, lasting)
         show(row, answers, peak, lasting, wrong)
         count += bool(wrong)

@@ -188,9 +188,9 @@ def leave(cuda: Cuda, way: str, size: str, channel: str) -> Iterator[Answer]:
             socket.send_fds(ours, [b"x"], [descriptor.value])
 
 
-def left(_cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
-    """Have one worker after another take so much memory, and keep its descriptor, until that is refused, or 6 GiB."""
-    result, rest, received = 0, 6 << 30, []
+def left(_cuda: Cuda, way: str, size: str, most: str = f"{6 << 30}") -> Iterator[Answer]:
+    """Have one worker after another take so much memory, and keep its descriptor, until that is refused, or so much."""
+    result, rest, received = 0, int(most), []
     while result == 0 and rest > 0:
         ours, theirs = socket.socketpair()
         command = [sys.executable, __file__, "leave", way, size, str(theirs.fileno())]
