@@ -49,7 +49,7 @@ class Admission:
         """
         user = subject.caller.user
         if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
-            self._owners.begin(user, call, ())
+            self._owners.starts.begin(user, call, ())
             return None
         # Queries to scheduler and Engine stay under the lock: `Owners.add` forgets every container that they do not
         # list, so an older list would forget one that another thread has just admitted.
@@ -58,18 +58,18 @@ class Admission:
             present = self._present()
             refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None:
-                self._owners.begin(user, call, limits)
+                self._owners.starts.begin(user, call, limits)
                 if limits:
                     self._count(subject, limits, present)
             return refusal
 
     def begin(self, user: str, call: str) -> None:
         """Note the start of a container of which nothing counts."""
-        self._owners.begin(user, call, ())
+        self._owners.starts.begin(user, call, ())
 
     def answered(self, user: str, call: str) -> None:
         """Note that the Engine has answered a call that starts the container of this name, or does not get it."""
-        self._owners.answered(user, call)
+        self._owners.starts.answered(user, call)
 
     def foresee(self, subject: Subject) -> Refusal | None:
         """Return why a container that is asked for would not be admitted, if it started now.
@@ -130,7 +130,7 @@ class Admission:
         for name, volume_limits in limits.items():
             if needed and not volume_limits:
                 yield missing_limit()
-            yield from self._used_by_another(name, present, subject.caller.user)
+            yield from self._used_by_another(name, present, subject)
         total = _sum(limits)
         yield from too_large(total.values(), subject)
         if subject.needs_job:
@@ -159,21 +159,19 @@ class Admission:
                         + (" `convgpu ps` says who keeps what was left behind." if behind else ""),
                     )
 
-    def _used_by_another(self, volume: str, present: Present, user: str) -> Iterator[Refusal]:
-        owner, record = self._owners.user_of(volume), present.known.get(volume)
-        if owner not in {None, user} and any(one.name == volume for one in present.left):
+    def _used_by_another(self, name: str, present: Present, subject: Subject) -> Iterator[Refusal]:
+        owner, record = self._owners.user_of(name), present.known.get(name)
+        if owner in {None, subject.caller.user}:
+            return
+        if any(one.name == name for one in present.left):
             yield Refusal(
                 "gpu-isolation",
-                f"a container of {owner} whose volume was called {volume} left memory behind, and is known by that.\n"
+                f"a container of {owner} whose volume was called {name} left memory behind, and is known by that.\n"
                 "Use another name.",
             )
-        runs = record is not None and (record.state in {"running", "waiting"} or self._owners.runs(volume, present))
-        if runs and owner not in {None, user}:
-            yield Refusal(
-                "gpu-isolation",
-                f"the volume {volume} is that of a running container of {owner}, whose limit would be shared.\n"
-                "Use one of your own.",
-            )
+        # An injected limit is known to the scheduler only while the container has programs.
+        if (record is not None and record.state in {"running", "waiting"}) or self._owners.runs(name, present):
+            yield Refusal("gpu-isolation", _whose(name, owner or "", subject))
 
     def _count(self, subject: Subject, limits: _LimitsByName, present: Present) -> None:
         labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
@@ -191,6 +189,17 @@ def left_behind(devices: Iterable[Device]) -> list[Left]:
         for one in device.unlimited
         if one.is_left
     ]
+
+
+def _whose(name: str, owner: str, subject: Subject) -> str:
+    if name == subject.container.id:
+        return (
+            f"this container is one of {owner}, and runs, or is about to: its limit is theirs.\nStart one of your own."
+        )
+    return (
+        f"the volume {name} is that of a running container of {owner}, whose limit would be shared.\n"
+        "Use one of your own."
+    )
 
 
 def _job(subject: Subject) -> QuotaSubject:

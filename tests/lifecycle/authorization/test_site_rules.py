@@ -280,6 +280,28 @@ def test_the_total_includes_injected_limits(site):
     assert site.rule("bob", "start", "one") == "total-quota-exceeded"
 
 
+@pytest.mark.usefixtures("runtime")
+def test_an_injected_limit_counts_while_its_container_waits_for_its_next_start(site):
+    """The scheduler knows it only while it has programs, and it had some when it was started by a call."""
+    site.rules('[users.bob]\ntotal_quota = "4g"')
+    words = ("run", "-d", "--network", "none", "--restart", "always", "--runtime", "convgpu", "--name", "one")
+    limit = ("-e", "NVIDIA_VISIBLE_DEVICES=all", "-e", "CONVGPU_MEMORY=3g", "convgpu/demo")
+    first = "[ -e /second ] && exit 1; [ -e /first ] && touch /second || touch /first; exec sleep 600"
+    assert site.rule("bob", *words, *limit, "sh", "-c", first) == "passed"
+    assert site.rule("bob", "restart", "-t", "0", "one") == "passed"
+    # An end by `docker kill` would be the last one.
+    subprocess.run(["kill", "-KILL", site.engine("inspect", "-f", "{{.State.Pid}}", "one").strip()], check=True)
+
+    def waits() -> bool:
+        return site.engine("inspect", "-f", "{{.State.Status}}", "one").strip() == "restarting" and not states(site)
+
+    site.engine.wait_for("it waits", waits)
+    assert held(site, "bob", "2g") == "total-quota-exceeded"
+    assert site.rule("alice", "start", "one") == "gpu-isolation"
+    site.engine("rm", "-f", "one")
+    assert held(site, "bob", "2g") == "passed"
+
+
 def test_a_volume_without_limit_gets_the_default(site):
     site.rules('default_limit = "3g"')
     words = ("run", "-d", "--network", "none", "--volume-driver", "convgpu", "-v", "/run/convgpu", *HOOK)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from convgpu.authz.facts.starts import UnansweredStarts
 from convgpu.protocol.engine_container import MAX_START_TIME, EngineState, is_running
 from convgpu.protocol.records import Container
 
@@ -18,8 +19,6 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds after which the scheduler shows what a container left behind that is gone, if it left anything.
 _UNTIL_SHOWN: Final = 600.0
-# Seconds after which a start counts as answered by an Engine that was killed, or by another spelling of its address.
-_ANSWERED: Final = 600.0
 # Containers of a volume that may run again by their restart policies.
 _MOST_CONTAINERS: Final = 16
 
@@ -88,15 +87,6 @@ class Present:
     left: Sequence[Left] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Starts:
-    """Calls of one user about one name that the Engine has not answered: how many, the last one's time, what counts."""
-
-    count: int
-    since: float
-    names: frozenset[str]
-
-
 class Owners:
     """Owners by the name of the volume, or the id of a container without one.
 
@@ -111,10 +101,7 @@ class Owners:
         # Held from reading the total to adding to it, so that two starts at once cannot both take the rest of a quota.
         self.lock = threading.RLock()
         self._owners = self._load()
-        # By the caller, and the call's name for a container: which calls are alike nobody can tell from their answers.
-        self._starts: dict[tuple[str, str], _Starts] = {}
-        # A leaf: an answer never waits for who asks the Engine, which may wait for that answer.
-        self._starts_lock = threading.Lock()
+        self.starts = UnansweredStarts(path.with_name("starts.json"), clock)
 
     def user_of(self, name: str) -> str | None:
         """Return the user who started the container last; None if it was never judged."""
@@ -135,7 +122,7 @@ class Owners:
         owner = self._owners.get(name)
         if owner is None or owner.gone:  # another container has its name now, and did not start yet
             return False
-        return self._awaits_answer(name) or any(_runs(one, present) for one in (name, *owner.containers))
+        return self.starts.await_answer(name) or any(_runs(one, present) for one in (name, *owner.containers))
 
     def running_total(
         self,
@@ -179,29 +166,10 @@ class Owners:
             # Those that run are the first: who starts others cannot have one forgotten that starts by its policy.
             runs = sorted(ids, key=lambda one: one not in owner.containers and not _runs(one, present))
             kept = tuple(runs[:_MOST_CONTAINERS])
-            self._owners[name] = replace(owner, limits={} if name in present.known else by_device, containers=kept)
+            # A volume's limit is the scheduler's. It knows one that is injected only while the container has programs.
+            is_known = name in present.known and name not in owner.containers
+            self._owners[name] = replace(owner, limits={} if is_known else by_device, containers=kept)
         self._save()
-
-    def begin(self, user: str, call: str, names: Collection[str]) -> None:
-        """Note that the Engine is about to start a container, which counts from now on until `answered`.
-
-        Args:
-            user: who calls.
-            call: what the call names the container.
-            names: under which it counts; none if it has no limit.
-        """
-        with self._starts_lock:
-            now = self._clock()
-            self._starts = {key: one for key, one in self._starts.items() if now - one.since < _ANSWERED}
-            before = self._starts.get((user, call), _Starts(0, now, frozenset()))
-            self._starts[user, call] = _Starts(before.count + 1, now, before.names | frozenset(names))
-
-    def answered(self, user: str, call: str) -> None:
-        """Note that the Engine has answered such a call, or does not get it. Of calls that are alike all have to be."""
-        with self._starts_lock:
-            one = self._starts.pop((user, call), None)
-            if one is not None and one.count > 1:
-                self._starts[user, call] = replace(one, count=one.count - 1)
 
     def _remembered(self, present: Present) -> Iterator[tuple[str, Owner]]:
         """Yield the owners but those of containers that are gone so long that they have left nothing behind."""
@@ -230,12 +198,6 @@ class Owners:
         if runs or _has_programs(container) or self._is_starting(container, owner):
             return {share.uuid: share.limit for share in container.devices}
         return {}
-
-    def _awaits_answer(self, name: str) -> bool:
-        """Tell whether the Engine is at work to start a container: that may take it minutes."""
-        now = self._clock()
-        with self._starts_lock:
-            return any(name in one.names and now - one.since < _ANSWERED for one in self._starts.values())
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
         """Tell whether a container was admitted a moment ago, and did not yet run and end."""

@@ -3,10 +3,12 @@
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
+import pytest
 import strict_site
 from engine_says import GPU, OURS, inspected
 
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.starts import UnansweredStarts
 from convgpu.authz.site.rules import parse_rules
 from convgpu.authz.subject.found_names import FoundNames
 from convgpu.authz.verdict import Refusal
@@ -59,11 +61,11 @@ def test_an_answer_waits_for_nobody(harness):
 def test_what_was_let_in_and_is_denied_after_all_does_not_count(strict, monkeypatch):
     """Another container has the name by then. The Engine answers nothing that was denied."""
     strict.rules = parse_rules(strict_site.RULES + '[users.bob]\ntotal_quota = "2g"')
-    begun = Mock(wraps=strict.owners.begin)
-    monkeypatch.setattr(strict.owners, "begin", begun)
+    begun = Mock(wraps=strict.owners.starts.begin)
+    monkeypatch.setattr(strict.owners.starts, "begin", begun)
     monkeypatch.setattr(FoundNames, "changed", lambda *_: [Refusal("strict-names", "it is another one")])
     assert strict.judge(b"", "/v1.41/containers/c/start", user="bob").rule == "strict-names"
-    assert (begun.call_count, strict.owners._starts) == (1, {})
+    assert (begun.call_count, strict.owners.starts.await_answer("mine")) == (1, False)
 
 
 def test_others_of_its_volume_do_not_make_a_container_be_forgotten(harness, start):
@@ -103,3 +105,64 @@ def test_who_waits_for_the_next_start_by_its_policy_counts(harness, start):
     harness.engine.containers["a"]["State"]["Status"] = "exited"
     harness.engine.containers["c"]["State"] = {"Status": "exited"}
     assert start("two").allow
+
+
+def injected(number, status="created"):
+    """A container without a volume; the scheduler knows it by its id, while it has programs."""
+    host = {**GPU, "Runtime": "convgpu"}
+    found = inspected(host, mounts=[], env=["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=all"])
+    return {**found, "Id": f"{number:064x}", "State": {"Status": status}}
+
+
+def test_an_injected_limit_counts_between_two_starts_by_a_policy(harness, start):
+    """Also if it was started again while it had programs, so that the scheduler knew it then."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    name = f"{1:064x}"
+    assert harness.start(injected(1), user="bob").allow
+    harness.scheduler.limits[name], harness.scheduler.running = 2 << 30, {name}
+    harness.now += 60
+    assert harness.start(injected(1, "running"), user="bob").allow
+    harness.scheduler.limits, harness.scheduler.running = {}, set()
+    harness.engine.containers["1"] = injected(1, "restarting")
+    harness.now += 60
+    assert start("two").rule == "total-quota-exceeded"
+    assert harness.start(injected(1, "restarting"), user="carol").rule == "gpu-isolation"
+    assert harness.start(injected(2), user="bob").rule == "total-quota-exceeded"
+    harness.engine.containers["1"] = injected(1, "exited")
+    assert harness.start(injected(2), user="bob").allow
+    assert harness.start(injected(1, "exited"), user="carol").allow
+
+
+def test_a_start_counts_over_a_restart_of_the_plugin(harness, start):
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob", is_answered=False).allow
+    for _ in range(2):
+        harness.owners = Owners(harness.owners._path, lambda: harness.now)
+        harness.now += 60
+        assert start("two").rule == "total-quota-exceeded"
+    harness.note("/v1.41/containers/c/start", {}, "bob")
+    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    assert start("two").allow
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '[{"user": "bob"}]', '[{"user":1,"call":"c","count":1,"since":[],"names":""}]']
+)
+def test_a_damaged_file_of_starts_begins_anew(tmp_path, caplog, text):
+    path = tmp_path / "starts.json"
+    path.write_text(text)
+    starts = UnansweredStarts(path, lambda: 1000.0)
+    assert "cannot be read" in caplog.text
+    starts.begin("bob", "c", {"one"})
+    assert UnansweredStarts(path, lambda: 1599.0).await_answer("one")
+    assert not UnansweredStarts(path, lambda: 1600.0).await_answer("one")
+
+
+def test_starts_that_cannot_be_written_count(tmp_path, caplog):
+    starts = UnansweredStarts(tmp_path / "missing" / "starts.json", lambda: 1000.0)
+    starts.begin("bob", "c", {"one"})
+    assert starts.await_answer("one")
+    starts.answered("bob", "c")
+    assert not starts.await_answer("one")
+    assert "cannot be written" in caplog.text
