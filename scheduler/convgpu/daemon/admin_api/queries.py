@@ -54,7 +54,7 @@ class Queries:
         self._library_path = DRIVER_PATH if simulated else None
 
     def answer(self, query: Query) -> Answer | Coroutine[Any, Any, Answer]:
-        """Return the answer, or a coroutine that reads it from the database.
+        """Return the answer, or a coroutine that puts it together in turns, or reads it from the database.
 
         Raises:
             ContainerRefusedError: no such container.
@@ -80,13 +80,13 @@ class Queries:
             case _:
                 return self._inspect(query)
 
-    def _list(self, query: r.ListContainers | r.ListActiveContainers) -> Answer:
+    def _list(self, query: r.ListContainers | r.ListActiveContainers) -> Answer | Coroutine[Any, Any, Answer]:
         if isinstance(query, r.ListActiveContainers):
             return self._views.active_containers()
-        return self._views.containers(query.name)
+        return self._views.containers() if query.name is None else self._views.container(query.name)
 
     def _inspect(self, query: r.ListAllocations | r.FollowCalls) -> Answer | Coroutine[Any, Any, Answer]:
-        self._views.containers(query.name)  # raises if there is none
+        self._views.container(query.name)  # raises if there is none
         if isinstance(query, r.ListAllocations):
             return self._inspection.lister.ask(query.name, query.most)
         return self._inspection.tracer.follow(query.name, query.since)

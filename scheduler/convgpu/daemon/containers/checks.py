@@ -29,6 +29,8 @@ def check_member(
     Raises:
         OptionError: it cannot; the text names what would do.
     """
+    if not new.terms.gang:
+        return  # there may be thousands of others
     members = [Member(name, terms, _limits(machine, name)) for name, terms in known if terms.gang == new.terms.gang]
     check_gang(new, members, devices)
 

@@ -59,10 +59,12 @@ class Reconciliation:
         self.volume_of = {entry.id: name for name, entries in users.items() for entry in entries}
         connected = self._sessions.by_container()
         for name, container in list(self._containers.by_name.items()):
-            listing = Listing(listed.asked, tuple(entry.state for entry in users[name]))
-            self._compare(container, listing, name in connected)
-            self._set_engine(container, users[name])
-        known = {*listed.volumes, *(name for name, entries in users.items() if entries)}
+            entries = users.get(name, [])
+            if not entries and not container.runs:
+                continue  # there may be thousands that nobody uses
+            self._compare(container, Listing(listed.asked, tuple(entry.state for entry in entries)), name in connected)
+            self._set_engine(container, entries)
+        known = {*listed.volumes, *users}
         if listed.volumes:
             self._remove_unlisted(known, listed.asked)
         if not self._removed_orphans:
