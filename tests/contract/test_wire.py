@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convgpu.protocol import wire
-from convgpu.protocol.inspection.messages import EXPECTED
+from convgpu.protocol.inspection.messages import ALL, EXPECTED
 from convgpu.protocol.residency import porter
 from convgpu.protocol.residency.porter import PorterKind
 from convgpu.protocol.wire import (
@@ -48,7 +48,7 @@ int main(void) {
            CONVGPU_ALLOCATE_FIXED, CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES, CONVGPU_ABLE_IDLE,
            CONVGPU_OBSERVED_CHOSEN,
            CONVGPU_ABLE_LIST, CONVGPU_ABLE_EXPLAINED);
-    printf(",\"expected\":%u", CONVGPU_EXPORT_EXPECTED);
+    printf(",\"instances\":[%u,%u]", CONVGPU_EXPORT_EXPECTED, CONVGPU_EXPORT_ALL);
     printf(",\"structs\":{\"\":0");
 @STRUCTS@
     printf("}}\n");
@@ -91,7 +91,7 @@ def test_flags(declared: dict[str, object]) -> None:
 
 
 def test_what_stands_for_no_instance(declared: dict[str, object]) -> None:
-    assert declared["expected"] == EXPECTED
+    assert declared["instances"] == [EXPECTED, ALL]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@
 
 /* In place of an epoll instance in EXPORTED: the driver is about to make the descriptor. */
 #define CONVGPU_EXPORT_EXPECTED 0xffffffffu
+/* Likewise, with size 0: that was all that the process told an earlier scheduler of. */
+#define CONVGPU_EXPORT_ALL 0xfffffffeu
 
 /* Bits of ABLE.flags. */
 #define CONVGPU_ABLE_MEMBARRIER 1u /* the gate closes by membarrier */

@@ -144,8 +144,8 @@ void told_grow(uint64_t name, uint64_t size) {
     tell(entry);
 }
 
-/* A new connection knows nothing yet; it hears of the last descriptor of each. Whether it has. `lock` is
- * held.
+/* A new connection knows nothing yet; it hears of the last descriptor of each, and that these were all.
+ * Whether it has. `lock` is held.
  */
 static bool tell_again(void) {
     struct allocation entry, replaced;
@@ -158,12 +158,13 @@ static bool tell_again(void) {
         (void)allocations_insert(&told.open, entry, &replaced);
     }
     while (kept_pop(&told.open, &entry)) (void)allocations_insert(&told.entries, entry, &replaced);
-    return all;
+    struct convgpu_exported end = {.instance = CONVGPU_EXPORT_ALL};
+    return channel_tell(CONVGPU_EXPORTED, &end, sizeof end) && all;
 }
 
 static void told_look(void) {
     uint32_t hears = account_hears_of_exports();
-    if (told.count == 0) return;
+    if (told.count == 0 && (told_to == 0 || hears == told_to)) return; /* who never told of any has none */
     pthread_mutex_lock(&lock);
     lost = descriptors_lost();
     kept_reclaim(&told);

@@ -62,6 +62,7 @@ class MemorySample:
             None: the same.
         told: what is known of pids which several processes had.
         exiting: the pids among `ended` whose processes are not through with it.
+        imported: bytes of `held` that were added because living processes imported what is nobody's.
     """
 
     device: str
@@ -76,6 +77,7 @@ class MemorySample:
     listed: Mapping[int, int] | None = None
     told: Mapping[int, Told] = field(default_factory=dict)
     exiting: AbstractSet[int] = frozenset()
+    imported: int = 0
 
     def listed_with(self, pid: int) -> int:
         """Return the bytes that NVML lists with a pid."""
@@ -152,6 +154,7 @@ def attribute(
     container_of: Callable[[int], str | None],
     managed: int = 0,
     kept: Sequence[Kept] = (),
+    imported: int = 0,
 ) -> Attribution:
     """Attribute the memory of one device to its owners.
 
@@ -162,6 +165,7 @@ def attribute(
         container_of: the container of a pid, None for an external process.
         managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
         kept: memory of processes that have ended. Their containers are charged with it as long as they run.
+        imported: bytes of `held` that the driver lists for nobody: who lets go of them leaves them to others.
     """
     tally, external = _Tally(), 0
     for pid, size in held.items():
@@ -179,7 +183,7 @@ def attribute(
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
-    dead = max(used - sum(held.values()) - UNCOUNTED * len(held), 0)
+    dead = max(used - sum(held.values()) + imported - UNCOUNTED * len(held), 0)
     return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed, dead)
 
 

@@ -130,7 +130,8 @@ def add_imported(
             if pid in held and more > NOISE:
                 taken[container] = taken.get(container, 0) + more
                 held[pid] += more
-        found.append(replace(sample, held=held) if sample.held is not None else sample)
+        imports = sum(held.values()) - sum((sample.held or {}).values())
+        found.append(replace(sample, held=held, imported=imports) if sample.held is not None else sample)
     return found
 
 

@@ -161,7 +161,8 @@ class Attributor:
         held = {pid: size for pid, size in listing.held.items() if owners[pid] or is_alive(pid)}
         limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
-        return attribute(sample.used, held, lease, limited.get, self._managed(device, held), listing.kept)
+        managed = self._managed(device, held)
+        return attribute(sample.used, held, lease, limited.get, managed, listing.kept, sample.imported)
 
     def _tell_apart(self, sample: MemorySample, index: ProcessIndex) -> Listing:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""

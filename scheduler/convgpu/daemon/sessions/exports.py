@@ -19,6 +19,8 @@ from convgpu.protocol.inspection.messages import EXPECTED, Exported
 _MOST_NAMES: Final = 4096
 _MOST_ENTRIES: Final = 16_384
 _MOST_EXPECTED: Final = 1024  # calls of its threads at one time
+# Of all processes of a container; one more takes some 350 bytes here.
+_MOST_OF_A_CONTAINER: Final = 65_536
 _DOUBTS: Final = 3
 MOST_INSTANCES: Final = 8
 # In place of a copy of an instance. UNKNOWN: there is none, or not yet, and nothing that it knows is charged. OPEN: all
@@ -38,6 +40,18 @@ class _Row:
     device: str
     size: int
     entries: set[tuple[Instance, int]] = field(default_factory=set)
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Room:
+    """How many entries the processes of one container have, of all that they may have together."""
+
+    entries: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what comes is put together, and counts as open."""
+        return self.entries >= _MOST_OF_A_CONTAINER
 
 
 @dataclass(slots=True)
@@ -73,10 +87,12 @@ class Exports:
         most: bytes by device that may be charged: what the process used.
         charged: likewise, that are charged since its end.
         removed: likewise, that nobody is charged with since its volume was removed.
-        earlier: bytes by device that it told an earlier scheduler of, and nothing this one: they count as open.
+        earlier: bytes by device that it told an earlier scheduler of, and not this one yet: they count as open.
+        room: shared with the other processes of the container.
     """
 
     container: str
+    room: Room = field(default_factory=Room)
     copies: dict[Instance, int] = field(default_factory=dict)
     copying: dict[Instance, asyncio.Event] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
@@ -100,38 +116,53 @@ class Exports:
         if told.instance == EXPECTED:
             self._expect(told, device)
             return None
-        self.earlier = {}  # it tells all of it anew
         instance, number = (told.instance, told.generation), told.number
         if instance not in self.copies and len(self.copies) >= MOST_INSTANCES:
             instance, number = _ANY, 0
             self.copies[_ANY] = OPEN
+        before = self._rows.total[device]
         row = self._row(told, device)
-        if (instance, number) not in row.entries:
+        self._expect_less(device, self._rows.total[device] - before)
+        if (instance, number) not in row.entries and (_ANY, 0) not in row.entries:
             row.entries.add((instance, number))
-            self._entries += 1
+            self._count(1)
         return instance
 
+    def _count(self, entries: int) -> None:
+        self._entries += entries
+        self.room.entries += entries
+
+    def _expect_less(self, device: str, size: int) -> None:
+        """Take what is told as what an earlier scheduler was told of."""
+        if device in self.earlier:
+            self.earlier = {**self.earlier, device: max(self.earlier[device] - size, 0)}
+
     def _expect(self, told: Exported, device: str) -> None:
-        name = told.name if len(self._expected.by_name) < _MOST_EXPECTED else -1 - told.device
+        is_full = len(self._expected.by_name) >= _MOST_EXPECTED or self.room.is_full
+        name = -1 - told.device if is_full else told.name
+        self._count(name not in self._expected.by_name)
         self._expected.grow(name, device, told.size)
 
     def _row(self, told: Exported, device: str) -> _Row:
         """Return the row of a name; where there are too many, that of all on a device with the same number."""
-        known, is_full = self._rows.by_name, self._entries >= _MOST_ENTRIES
+        known, is_full = self._rows.by_name, self._entries >= _MOST_ENTRIES or self.room.is_full
         if not is_full and (told.name in known or len(known) < _MOST_NAMES):
             before = known[told.name].size if told.name in known else 0
             return self._rows.grow(told.name, device, max(told.size - before, 0))
         name = -1 - told.number * _DEVICES - told.device
-        if name not in known and len(known) >= 2 * _MOST_NAMES:
+        if name not in known and (len(known) >= 2 * _MOST_NAMES or self.room.is_full):
             name = -1 - told.device  # no descriptor has the number 0 there: it counts as open
             self.copies[_ANY] = OPEN
-            self._rows.grow(name, device, 0).entries.add((_ANY, 0))
+            row = self._rows.grow(name, device, 0)
+            self._count((_ANY, 0) not in row.entries)
+            row.entries.add((_ANY, 0))
         return self._rows.grow(name, device, told.size)
 
     def forget(self, name: int) -> None:
         """Forget what has that name: the process says that it is closed."""
+        self._count(-(name in self._expected.by_name))
         self._expected.drop(name)
-        self._entries -= self._rows.drop(name)
+        self._count(-self._rows.drop(name))
 
     def doubt_expected(self, device: str) -> bool:
         """Forget what may be there on a device or not, once that was doubted often enough; say whether there was any.
@@ -145,13 +176,23 @@ class Exports:
         gone = [name for name, row in self._expected.by_name.items() if row.device == device]
         for name in gone:
             self._expected.drop(name)
+        self._count(-len(gone))
         earlier = dict(self.earlier)
         size, self.earlier = earlier.pop(device, 0), earlier
         return bool(gone) or size > 0
 
     def forget_expected(self) -> None:
         """Forget what the driver was about to make."""
+        self._count(-len(self._expected.by_name))
         self._expected = _Rows()
+
+    def forget_earlier(self) -> None:
+        """Take it that the process has told of all."""
+        self.earlier = {}
+
+    def leave_room(self) -> None:
+        """Give the others of the container the room that this process had."""
+        self._count(-self._entries)
 
     def forget_closed(self, seconds: float) -> None:
         """Forget what nobody has any more, for so many seconds."""

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementRequested
 from convgpu.daemon.machine_driver import MachineDriver
-from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
+from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation, Session
 from convgpu.daemon.storage.history import History
@@ -21,6 +22,21 @@ from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
 
 _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  # as the hook names them
+
+
+class SettlingWatcher(Protocol):
+    """Watches the settling memory of ended processes."""
+
+    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
+        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMemory:
+    """Follows what processes used after their end: what the driver is about to free, and what others keep."""
+
+    settling: SettlingWatcher
+    outliving: OutlivingMemory
 
 
 class SessionLifecycle:
@@ -77,6 +93,7 @@ class SessionLifecycle:
         self._history.add(EventKind.STARTED, session.container, session.cause, pid=session.pid, program=session.program)
         self._registry.add(session)
         self._driver.dispatch(e.SessionStarted(session.number, session.container, held))
+        self.outliving.begin(session, held)
 
     def reconnect(self, session: Session, previous: Session, held: dict[str, int]) -> None:
         """Replace the session `previous` of the same process; `held`: its usage, in bytes per device."""

@@ -13,21 +13,22 @@ import asyncio
 import errno
 import logging
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from itertools import chain
+from typing import Final
+from weakref import WeakValueDictionary
 
 from convgpu.core import events as e
 from convgpu.daemon.machine_driver import MachineDriver
-from convgpu.daemon.sessions.exports import OPEN, UNKNOWN, Exports, Instance
+from convgpu.daemon.sessions.exports import OPEN, UNKNOWN, Exports, Instance, Room
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.processes.epoll_entries import copy_instance
-from convgpu.protocol.inspection.messages import Exported
+from convgpu.protocol.inspection.messages import ALL, Exported
 from convgpu.protocol.records import Unlimited
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ _SOMEBODY_HAS: Final = "a process of it that has ended exported memory, and some
 _WHY: Final = f"{_SOMEBODY_HAS}; it is charged with that. End who was sent it"
 _WHY_REMOVED: Final = f"{_SOMEBODY_HAS}; its volume was removed, and others wait for it. End who was sent it"
 
+Process = tuple[str, int, int]
+"""A container, and a process of it: its pid, and when it started, in clock ticks since boot."""
+
 
 def _forget_closed(left: Sequence[Exports]) -> None:
     for one in left:
@@ -64,7 +68,9 @@ class OutlivingMemory:
         self._driver = driver
         self.most_copies = most_copies
         self._living: dict[int, Exports] = {}  # by session
-        self._left: list[Exports] = []
+        self._left: defaultdict[str, list[Exports]] = defaultdict(list)  # by container
+        self._rooms: WeakValueDictionary[str, Room] = WeakValueDictionary()  # likewise
+        self._earlier: dict[Process, Mapping[str, int]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.Task[None]] = {}  # that were asked for, by container
         self._wake = asyncio.Event()
@@ -74,12 +80,20 @@ class OutlivingMemory:
 
     def note(self, session: Session, told: Exported) -> bool:
         """Note what a process tells; say whether its instance is known. Else `copy` is to follow."""
-        exports = self._living.setdefault(session.number, Exports(session.container))
+        exports = self._living.get(session.number) or self._begin(session.number, session.container)
         if not told.size:
-            exports.forget(told.name)
+            if told.instance == ALL:
+                exports.forget_earlier()
+            else:
+                exports.forget(told.name)
             return True
         instance = exports.note(told, session.rows[told.device])
         return instance is None or (instance in exports.copies and instance not in exports.copying)
+
+    def _begin(self, number: int, container: str) -> Exports:
+        room = self._rooms.setdefault(container, Room())
+        self._living[number] = exports = Exports(container, room)
+        return exports
 
     async def copy(self, session: Session, told: Exported) -> None:
         """Take a copy of an instance of a process. Where that cannot be, what the process told is not known.
@@ -136,14 +150,18 @@ class OutlivingMemory:
 
     def _may_copy(self, session: Session) -> bool:
         """Say whether there may be one more copy, of all containers together."""
-        total = sum(len(one.copies) for one in (*self._living.values(), *self._left))
+        every = chain(self._living.values(), *self._left.values())
+        total = sum(copy != OPEN for one in every for copy in one.copies.values())
         if total >= self.most_copies:
             log.warning("what pid %d exported is not known: there are %d copies", session.pid, total)
         return total < self.most_copies
 
     def _has_many(self, session: Session) -> bool:
         """Say whether a container has as many copies as it may have."""
-        of_it = (one for one in (*self._living.values(), *self._left) if one.looked_at_with == session.container)
+        of_it = chain(
+            (one for one in self._living.values() if one.container == session.container),
+            (one for one in self._left.get(session.container, ()) if one.looked_at_with),
+        )
         if is_full := sum(len(one.copies) for one in of_it) >= _MOST_COPIES:
             log.warning(
                 "what pid %d exported counts as open until its volume is removed: %s has %d copies",
@@ -191,7 +209,7 @@ class OutlivingMemory:
         return kept
 
     def _follow_always(self, exports: Exports) -> None:
-        self._left.append(exports)
+        self._left[exports.container].append(exports)
         self._wake.set()
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_always())
@@ -200,7 +218,7 @@ class OutlivingMemory:
         """Look at what each container left, every half second; who makes that slow, does so for himself."""
         while self._left:
             self._wake.clear()
-            for container in {one.looked_at_with for one in self._left}:
+            for container in {one.looked_at_with for one in self._all_left()}:
                 self._begin_look(container)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _STEP)
@@ -212,7 +230,8 @@ class OutlivingMemory:
         return self._looks[container]
 
     async def _look_at(self, container: str) -> None:
-        left = [one for one in self._left if one.looked_at_with == container]
+        some = self._left.get(container, ()) if container else self._all_left()
+        left = [one for one in some if one.looked_at_with == container]
         await in_daemon_thread(partial(_forget_closed, left))
         for one in left:
             self._follow(one)
@@ -221,7 +240,7 @@ class OutlivingMemory:
 
     def see_none(self, device: str) -> None:
         """Take it that no memory of a device is without a process: what was about to be exported was not."""
-        for one in list(self._left):
+        for one in self._all_left():
             if one.doubt_expected(device):
                 self._follow(one)
 
@@ -234,7 +253,7 @@ class OutlivingMemory:
 
     def is_in_the_way(self, container: str, device: str, size: int) -> bool:
         """Say whether an allocation is above the limit with what ended processes left, and not without it."""
-        left = self.charged(device)[container] if self._left else 0
+        left = sum(one.charged[device] for one in self._left.get(container, ()))
         account = self._driver.machine.account(container, device) if left else None
         return account is not None and account.held - left + size <= account.limit < account.held + size
 
@@ -259,7 +278,7 @@ class OutlivingMemory:
 
     def _bound_removed(self) -> None:
         """Forget who left least of those that were removed, when there are too many copies."""
-        removed = [one for one in self._left if not one.looked_at_with]
+        removed = [one for one in self._all_left() if not one.looked_at_with]
         copies = sum(max(len(one.copies), 1) for one in removed)
         for one in sorted(removed, key=lambda one: one.removed.total()):
             if copies <= _MOST_REMOVED:
@@ -269,22 +288,48 @@ class OutlivingMemory:
             self._forget(one)
 
     def _forget(self, exports: Exports) -> None:
-        self._left.remove(exports)
+        self._left[exports.container].remove(exports)
+        if not self._left[exports.container]:
+            del self._left[exports.container]
         self._close(exports)
+
+    def _all_left(self) -> list[Exports]:
+        return list(chain.from_iterable(self._left.values()))
 
     def _close(self, exports: Exports) -> None:
         exports.is_closed = True
+        exports.leave_room()
         self._tasks.start(in_daemon_thread(exports.close))
 
     # -- restarts of the scheduler ---------------------------------------------------------------------------
 
-    def expect(self, session: Session, sizes: Mapping[str, int]) -> None:
-        """Take what a process told an earlier scheduler of as open, until it tells of it anew. In bytes by device."""
-        if session.number not in self._living:
-            self._living[session.number] = Exports(session.container, earlier=sizes)
+    def remember(self, process: Process, sizes: Mapping[str, int]) -> None:
+        """Take up what a process told an earlier scheduler of, in bytes by device. It may connect again, or not."""
+        self._earlier[process] = sizes
+
+    def begin(self, session: Session, held: Mapping[str, int]) -> None:
+        """Take what such a process has as open until it has told of all anew. `held`: what it uses, by device.
+
+        Who holds nothing has executed another program, and has left what others have.
+        """
+        process = (session.container, session.pid, session.started)
+        sizes = self._earlier.pop(process, {}) if self._earlier else {}
+        if sizes and any(held.values()):
+            self._begin(session.number, session.container).earlier = sizes
+        elif sizes:
+            self.restore(session.container, sizes, {})
+
+    def end_recovery(self) -> None:
+        """Charge with what those have left that did not connect again."""
+        sums = defaultdict[str, Counter[str]](Counter)
+        for (container, _pid, _started), sizes in self._earlier.items():
+            sums[container].update(sizes)
+        self._earlier.clear()
+        for container, total in sums.items():
+            self.restore(container, total, {})
 
     def restore(self, container: str, charged: Mapping[str, int], removed: Mapping[str, int]) -> None:
-        """Charge with what a process left that an earlier scheduler knew of. In bytes by device.
+        """Charge with what processes left that an earlier scheduler knew of. In bytes by device.
 
         Nobody can tell any more what of it is closed: it is charged until samples show that nothing can be left.
         """
@@ -301,16 +346,21 @@ class OutlivingMemory:
         """Return what living processes exported, in bytes by session and device."""
         return {number: exports.told() for number, exports in self._living.items()}
 
-    def left(self) -> Sequence[tuple[str, Counter[str], Counter[str]]]:
-        """Return what ended processes left, in bytes by device: by container, charged, and of removed volumes."""
-        return [(one.container, +one.charged, +one.removed) for one in self._left]
+    def left(self) -> Mapping[str, tuple[Counter[str], Counter[str]]]:
+        """Return what ended processes left, by container: in bytes by device, charged, and of removed volumes."""
+        sums = dict[str, tuple[Counter[str], Counter[str]]]()
+        for one in self._all_left():
+            charged, removed = sums.setdefault(one.container, (Counter(), Counter()))
+            charged.update(+one.charged)
+            removed.update(+one.removed)
+        return sums
 
     # -- figures ---------------------------------------------------------------------------------------------
 
     def charged(self, device: str) -> Counter[str]:
         """Return what containers are charged with on a device, in bytes."""
         sizes: Counter[str] = Counter()
-        for one in self._left:
+        for one in self._all_left():
             sizes[one.container] += one.charged[device]
         return sizes
 
@@ -321,7 +371,7 @@ class OutlivingMemory:
     def rows(self, device: str) -> tuple[Unlimited, ...]:
         """Return the same for administrators, by container, and what those left that were removed."""
         removed: Counter[str] = Counter()
-        for one in self._left:
+        for one in self._all_left():
             removed[one.container] += one.removed[device]
         charged = ((row, _WHY, True) for row in sorted((+self.charged(device)).items()))
         others = ((row, _WHY_REMOVED, False) for row in sorted((+removed).items()))
@@ -334,18 +384,3 @@ class OutlivingMemory:
         """Look no more."""
         if self._looking is not None:
             self._looking.cancel()
-
-
-class SettlingWatcher(Protocol):
-    """Watches the settling memory of ended processes."""
-
-    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
-        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedMemory:
-    """Follows what processes used after their end: what the driver is about to free, and what others keep."""
-
-    settling: SettlingWatcher
-    outliving: OutlivingMemory

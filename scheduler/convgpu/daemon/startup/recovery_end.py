@@ -33,7 +33,7 @@ class RecoveryEnd:
         sessions: all that are connected.
         table: where the next scheduler finds them.
         porter: gives the host what nobody has out any more.
-        exports: what processes had exported; only an audit finds out what of it is gone.
+        exports: what processes had exported.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class RecoveryEnd:
     async def end(self, missing: Sequence[PreviousSession]) -> None:
         """Adopt who is missing, charge what nobody leases, and only then give grants."""
         await self._adopter.adopt(missing)
+        self._exports.restore()
         if self._audit is not None:
-            self._exports.restore()
             try:
                 await self._audit.audit(at_once=True)
             except Exception:  # as in the audit itself
@@ -70,8 +70,7 @@ class RecoveryEnd:
 
     def end_at_once(self) -> None:
         """Take up what is left where no process can hold memory: grants are given already."""
-        if self._audit is not None:
-            self._exports.restore()
+        self._exports.restore()
         self.mark_sessions_complete()
         self._porter.adopt()
 

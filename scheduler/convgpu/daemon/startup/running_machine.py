@@ -24,9 +24,9 @@ from convgpu.daemon.sessions.call_tracer import CallTracer
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.export_records import ExportRecords
 from convgpu.daemon.sessions.inspection import Inspection
-from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.lifecycle import EndedMemory, SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
-from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
+from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
@@ -105,7 +105,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         lifecycle=SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares),
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, rows, settings.reserve, outliving),
-        exports=ExportRecords(driver, outliving, sessions, store.settings),
+        exports=ExportRecords(driver, outliving, sessions, store.settings, audited=bool(settings.audit)),
         recorder=recorder,
         elastic=elastic,
         porter=porter,

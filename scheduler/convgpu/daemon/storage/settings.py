@@ -9,6 +9,10 @@ TAKEN_OFF: Final = "taken_off"
 """Containers that were ever suspended with their contexts: what the driver has taken off is counted by nobody."""
 
 
+EXPORTED: Final = "exported"
+"""What processes exported and left, as far as the kernel still has it: nothing after a boot."""
+
+
 class SettingTable:
     """Texts by name."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from convgpu.daemon.storage.devices import DeviceTable
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.storage.settings import SettingTable
+from convgpu.daemon.storage.settings import EXPORTED, SettingTable
 from convgpu.daemon.storage.transactions import Database
 from convgpu.daemon.storage.volumes import VolumeTable
 
@@ -39,6 +39,7 @@ class Store:
         with self.database.transaction() as execute:
             execute("DELETE FROM sessions", ())
             execute("DELETE FROM mounts", ())
+            execute("DELETE FROM settings WHERE name = ?", (EXPORTED,))
             execute("DELETE FROM device_memory", ())  # the driver may be another version now, and take more
             if execute("UPDATE containers SET state = 'ended' WHERE state = 'running'", ()).rowcount:
                 log.info("the machine was started anew: containers that were mounted before have ended")

@@ -61,6 +61,8 @@ class Explained:
 
 EXPECTED: Final = (1 << 32) - 1
 """In place of an epoll instance: the driver is about to make the descriptor."""
+ALL: Final = EXPECTED - 1
+"""Likewise, with size 0: the process has told a new scheduler of all that it told an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)

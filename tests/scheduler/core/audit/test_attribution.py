@@ -69,6 +69,13 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
     assert found.without_process == 7 * GIB - UNCOUNTED
 
 
+def test_what_is_imported_is_not_a_process_s_own() -> None:
+    """Who lets go of it leaves it to whoever has the descriptor: it is no sign that nothing is left."""
+    found = attribute(3 * GIB, {4: 3 * GIB}, {4: GIB}, {4: "a"}.get, imported=2 * GIB)
+    assert (found.seen, found.unattributed) == ({"a": 3 * GIB}, 0)
+    assert found.without_process == 2 * GIB - UNCOUNTED
+
+
 def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:
     """It was charged with 2.9 GiB of a program of its that exited, and the next one was refused for want of them."""
     exiting = Kept(2, GIB, A, is_left=False, is_ending=True, is_exiting=True)

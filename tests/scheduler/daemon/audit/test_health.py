@@ -36,9 +36,9 @@ from convgpu.daemon.hook_api.adoption import SessionAdopter
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.exports import Exports
-from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.lifecycle import EndedMemory, SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
-from convgpu.daemon.sessions.outliving import EndedMemory, OutlivingMemory
+from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
@@ -319,7 +319,7 @@ def test_what_an_ended_process_left_is_its_containers_and_no_external_memory(tmp
         left, seen = Exports("a", charged=Counter({"one": 3 * GIB})), []
         with closing(parts.store):
             parts.driver.dispatch(e.ContainerCreated("a", {"one": 4 * GIB}))
-            parts.outliving._left.append(left)
+            parts.outliving._left["a"].append(left)
             parts.driver.dispatch(e.UnleasedMemory("a", "one", 3 * GIB))
             for more in (3, 3, 4, 4, 3):  # a GiB is somebody else's
                 cards.used_bytes["one"] = GIB // 2 + more * GIB

@@ -11,9 +11,10 @@ from exporting_host import Check, Host
 def on_host() -> Callable[[Check], None]:
     def run(check: Check) -> None:
         async def work() -> None:
-            host = Host()
-            await check(host)
-            host.outliving.close()
+            try:
+                await check(Host())
+            finally:
+                Host.close_all()
 
         asyncio.run(work())
 

@@ -6,7 +6,7 @@ import os
 import select
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -30,9 +30,16 @@ class Nobody:
 
 
 class Host:
-    """Containers `a` and `b` with 4 GiB of a device of 16; this process is each of theirs."""
+    """Containers `a` and `b` with 4 GiB of a device of 16; this process is each of theirs.
+
+    Attributes:
+        open: all that are to be closed.
+    """
+
+    open: ClassVar[list["Host"]] = []
 
     def __init__(self) -> None:
+        self.open.append(self)
         self.driver = MachineDriver(
             asyncio.get_running_loop(), Machine({"gpu": 16 * GIB}, Fifo()), Nobody(), lambda: None
         )
@@ -44,10 +51,17 @@ class Host:
             self.driver.dispatch(e.ContainerCreated(name, {"gpu": 4 * GIB}))
             self.driver.dispatch(e.ContainerStarted(name))
 
+    @classmethod
+    def close_all(cls) -> None:
+        for host in cls.open:
+            host.outliving.close()
+            os.close(host.process)
+        cls.open.clear()
+
     def session(self, name: str, used: int) -> Any:
         number = self.driver.next_number()
         self.driver.dispatch(e.SessionStarted(number, name, {"gpu": used}))
-        facts = {"process": self.process, "pid": os.getpid(), "rows": ("gpu",)}
+        facts = {"process": self.process, "pid": os.getpid(), "started": 1, "rows": ("gpu",)}
         return SimpleNamespace(number=number, container=name, **facts)
 
     async def tell(self, session: Any, name: int, size: int, number: int, instance: int | None = None) -> None:

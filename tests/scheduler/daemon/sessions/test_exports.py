@@ -127,3 +127,31 @@ def test_what_was_about_to_be_exported_counts_until_nobody_can_have_it(
         assert await host.charged() == [0, 0]
 
     on_host(check)
+
+
+def test_what_a_container_tells_of_takes_no_more_room_for_many_processes(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a thousand may tell of thousands: what is one too many counts as open, in one row for a device."""
+    monkeypatch.setattr("convgpu.daemon.sessions.exports._MOST_OF_A_CONTAINER", 6)
+
+    async def check(host: Host) -> None:
+        sessions, size = [host.session("a", GIB) for _ in range(4)], GIB // 64
+        other = host.session("b", GIB)
+        for session in sessions:
+            for name in range(40):
+                host.outliving.note(session, Exported(name, size, 0, EXPECTED, 0, 0))
+                host.outliving.note(session, Exported(name, size, 0, 9, name, name % 9))
+        living = host.outliving._living
+        assert living[sessions[0].number].room.entries <= 6 + 2 * len(sessions)
+        host.outliving.note(other, Exported(1, GIB, 0, 9, 1, 1))
+        assert living[other.number].room.entries == 1
+        assert all(living[session.number].told()["gpu"] >= 40 * size for session in sessions)
+        for session in sessions:
+            host.end(session, GIB)
+        assert await host.charged() == [4, 0]
+        host.driver.dispatch(e.ContainerRemoved("a"))
+        host.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
