@@ -13,7 +13,7 @@ from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.cluster.layout import LABEL
 from convgpu.protocol.engine_container import EngineState
-from convgpu.protocol.records import Container, Device
+from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size
 
 # Limits in bytes by device, by each name under which the scheduler knows a container.
@@ -58,6 +58,7 @@ class Admission:
             present = self._present()
             refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None:
+                limits |= self._give_limits(subject)
                 self._owners.starts.begin(user, call, limits)
                 if limits:
                     self._count(subject, limits, present)
@@ -103,27 +104,47 @@ class Admission:
             limits[""] = expect_limits(subject.injected.memory, container, devices)
         return limits
 
-    def _limits(self, subject: Subject) -> _LimitsByName:
-        """Return the limits of the container's volumes, or the one that is injected, by the scheduler's names."""
+    def _limits(self, subject: Subject) -> dict[str, Mapping[str, int]]:
+        """Return the limits of the container's volumes, or the one that is injected, by the scheduler's names.
+
+        Of a volume without one, that which it is going to have.
+        """
         limits: dict[str, Mapping[str, int]] = {}
-        for volume in dict.fromkeys(mount.source for mount in subject.volumes):
+        container, devices = subject.container, self._scheduler.devices()
+        memory = self._asked(subject)
+        for volume, gpus in {mount.source: mount.options.get("gpus", "") for mount in subject.volumes}.items():
             record = self._scheduler.find(volume)
             if record is not None:  # else the mount itself is going to fail
-                limits[volume] = limits_of(record) or self._give_limit(record, subject)
+                expected = expect_limits(memory, container, devices, gpus) if memory else {}
+                limits[volume] = limits_of(record) or expected
         if subject.injected is not None and subject.injected.memory is not None:
-            container = subject.container
-            limits[container.id] = expect_limits(subject.injected.memory, container, self._scheduler.devices())
+            limits[container.id] = expect_limits(subject.injected.memory, container, devices)
         return limits
 
-    def _give_limit(self, record: Container, subject: Subject) -> Mapping[str, int]:
-        memory = asked_limit(subject.container.environment) or subject.caller.rules.default_limit
-        if memory is None:
-            return {}
-        try:
-            self._scheduler.set_limit(record.name, memory)
-        except SchedulerRefused as refused:
-            raise Denied(Refusal("limit-missing", refused.text)) from refused
-        return limits_of(self._scheduler.find(record.name) or record)
+    @staticmethod
+    def _asked(subject: Subject) -> str | None:
+        return asked_limit(subject.container.environment) or subject.caller.rules.default_limit
+
+    def _give_limits(self, subject: Subject) -> dict[str, Mapping[str, int]]:
+        """Give the container's volumes that have none its limit, and return these.
+
+        Only to who is admitted: it is that of all who mount such a volume from then on.
+
+        Raises:
+            Denied: the scheduler refuses it.
+        """
+        given: dict[str, Mapping[str, int]] = {}
+        memory = self._asked(subject)
+        for volume in dict.fromkeys(mount.source for mount in subject.volumes):
+            record = self._scheduler.find(volume)
+            if memory is None or record is None or limits_of(record):
+                continue
+            try:
+                self._scheduler.set_limit(volume, memory)
+            except SchedulerRefused as refused:
+                raise Denied(Refusal("limit-missing", refused.text)) from refused
+            given[volume] = limits_of(self._scheduler.find(volume) or record)
+        return given
 
     def _refusals(self, subject: Subject, limits: _LimitsByName, present: Present) -> Iterator[Refusal]:
         needed = subject.gpu is not None and bool(subject.volumes)

@@ -215,12 +215,15 @@ class Judge:
             if not verdict.allow:
                 return verdict
         verdict = self._kinds[case.call.kind](case)
-        if verdict.allow and case.is_strict:
+        if not verdict.allow or not case.is_strict:
+            return verdict
+        still = None
+        try:
             still = self._without_container(case, case.found.changed(self._engine))
-            if not still.allow and case.call.kind is Kind.START:
+        finally:  # the Engine may not answer about it
+            if case.call.kind is Kind.START and (still is None or not still.allow):
                 self._admission.answered(case.caller.user, case.call.name)
-            return verdict if still.allow else still
-        return verdict
+        return verdict if still.allow else still
 
     def _find(self, case: Case, name: str) -> Subject | None:
         subject = self._subjects.existing(name, case.caller)

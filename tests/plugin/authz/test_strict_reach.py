@@ -235,3 +235,9 @@ def test_checkpoints_and_their_folders(strict, method, path, body, rules):
     assert strict.judge(body, uri, method).rule == rules[0]
     strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"checkpoints"'))
     assert strict.judge(body, uri, method).rule == rules[1]
+
+
+@pytest.mark.parametrize("uri", ["/v1.41/containers/c/start", "/v1.41/containers/c/st%61rt", "/containers/c/%72estart"])
+def test_an_answer_about_a_start_is_read_however_its_address_is_spelled(uri):
+    answered = json.dumps({"RequestMethod": "POST", "RequestUri": uri, "ResponseStatusCode": 204}).encode()
+    assert pass_at_once("/AuthZPlugin.AuthZRes", answered) is None

@@ -19,7 +19,7 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds after which the scheduler shows what a container left behind that is gone, if it left anything.
 _UNTIL_SHOWN: Final = 600.0
-# Containers of a volume that may run again by their restart policies.
+# Containers of a volume that are remembered, beside those that run or are about to.
 _MOST_CONTAINERS: Final = 16
 
 
@@ -163,9 +163,10 @@ class Owners:
         for name, by_device in limits.items():
             before = self._owners.get(name)
             ids = dict.fromkeys((*owner.containers, *(before.containers if before is not None else ())))
-            # Those that run are the first: who starts others cannot have one forgotten that starts by its policy.
-            runs = sorted(ids, key=lambda one: one not in owner.containers and not _runs(one, present))
-            kept = tuple(runs[:_MOST_CONTAINERS])
+            # All that run are kept: who starts others cannot have one forgotten that starts by its policy.
+            runs = [one for one in ids if one in owner.containers or _runs(one, present)]
+            others = [one for one in ids if one not in runs]
+            kept = tuple((*runs, *others)[: max(len(runs), _MOST_CONTAINERS)])
             # A volume's limit is the scheduler's. It knows one that is injected only while the container has programs.
             is_known = name in present.known and name not in owner.containers
             self._owners[name] = replace(owner, limits={} if is_known else by_device, containers=kept)
@@ -222,7 +223,7 @@ class Owners:
             }
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _log.error("%s cannot be read, so totals of limits begin at nothing: %s", self._path, error)
             return {}
 

@@ -77,7 +77,7 @@ class UnansweredStarts:
             }
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.error("%s cannot be read, so starts until now count for some seconds only: %s", self._path, error)
             return {}
 

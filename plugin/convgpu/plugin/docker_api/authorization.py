@@ -18,7 +18,8 @@ _log: Final = logging.getLogger(__name__)
 # In the addresses of calls that prepare a program for `docker exec`, which strict rules note, or start a container. One
 # that is spelled otherwise is not noted.
 _PREPARES: Final = b"/exec"
-_STARTS: Final = (b"/start", b"/restart")
+# In answers about starts; the address may be spelled with them.
+_STARTS: Final = (b"/start", b"/restart", b"%")
 PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
@@ -32,7 +33,7 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
     """
     if path == wire.AUTHORIZE_RESPONSE:
         # The Engine has carried the call out: to deny now would only hide that.
-        is_noted = (strict and _PREPARES in raw) or any(address in raw for address in _STARTS)
+        is_noted = (strict and _PREPARES in raw) or any(word in raw for word in _STARTS)
         return None if is_noted else PASS
     if path != wire.AUTHORIZE_REQUEST:
         return None

@@ -5,10 +5,11 @@ from unittest.mock import Mock
 
 import pytest
 import strict_site
-from engine_says import GPU, OURS, inspected
+from engine_says import GPU, HOOK, OURS, inspected
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.starts import UnansweredStarts
+from convgpu.authz.ports import EngineHolds
 from convgpu.authz.site.rules import parse_rules
 from convgpu.authz.subject.found_names import FoundNames
 from convgpu.authz.verdict import Refusal
@@ -166,3 +167,49 @@ def test_starts_that_cannot_be_written_count(tmp_path, caplog):
     starts.answered("bob", "c")
     assert not starts.await_answer("one")
     assert "cannot be written" in caplog.text
+
+
+def test_of_a_volume_all_that_run_are_remembered(harness, start):
+    """Seventeen of them, of which the first waits for its next start by its policy."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+
+    def numbered(number, status):
+        found = inspected(GPU, mounts=[{**OURS, "Name": "one"}])
+        return {**found, "Id": f"{number:064x}", "State": {"Status": status}}
+
+    for number in range(20):
+        assert harness.start(numbered(number, "created"), user="bob").allow
+        harness.engine.containers[f"{number}"] = numbered(number, "running" if number else "restarting")
+        harness.now += 60
+    for number in range(1, 20):
+        harness.engine.containers[f"{number}"] = numbered(number, "exited")
+    harness.engine.containers.pop("c")
+    harness.scheduler.since["one"] = harness.now + 1
+    harness.now += 60
+    assert start("two").rule == "total-quota-exceeded"
+
+
+def test_a_start_that_the_engine_holds_does_not_count(strict, monkeypatch):
+    strict.rules = parse_rules(strict_site.RULES + '[users.bob]\ntotal_quota = "2g"')
+
+    def hold(*_):
+        raise EngineHolds("container c", 2.0)
+
+    monkeypatch.setattr(FoundNames, "changed", hold)
+    assert strict.judge(b"", "/v1.41/containers/c/start", user="bob").rule == "held"
+    assert strict.owners.starts._calls == {}
+
+
+def test_a_start_that_is_refused_gives_a_volume_no_limit(harness, start):
+    """It is that of all who mount it from then on."""
+    harness.rules = parse_rules('default_limit = "1g"\n[users."*"]\ntotal_quota = "2g"')
+    assert start("two").allow
+    harness.engine.containers["two"] = {**harness.engine.containers["c"], "State": {"Status": "running"}}
+    harness.scheduler.running.add("two")
+    harness.scheduler.limits["theirs"] = 0
+    shared = inspected(GPU, mounts=[{**OURS, "Name": "theirs"}], env=[HOOK, "CONVGPU_MEMORY=2g"])
+    assert harness.start(shared, user="bob").rule == "total-quota-exceeded"
+    assert harness.scheduler.limits["theirs"] == 0
+    assert harness.start(shared, user="eve").allow
+    assert harness.scheduler.limits["theirs"] == 2 << 30
