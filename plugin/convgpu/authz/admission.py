@@ -57,8 +57,10 @@ class Admission:
             limits = self._limits(subject)
             present = self._present()
             refusal = subject.first_refusal(self._refusals(subject, limits, present))
+            if refusal is None and (given := self._give_limits(subject)):
+                limits |= given  # which may be more than was expected: the scheduler reads what is asked for
+                refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None:
-                limits |= self._give_limits(subject)
                 self._owners.starts.begin(user, call, limits)
                 if limits:
                     self._count(subject, limits, present)

@@ -213,3 +213,15 @@ def test_a_start_that_is_refused_gives_a_volume_no_limit(harness, start):
     assert harness.scheduler.limits["theirs"] == 0
     assert harness.start(shared, user="eve").allow
     assert harness.scheduler.limits["theirs"] == 2 << 30
+
+
+def test_the_limit_that_a_volume_is_given_is_judged_again(harness, monkeypatch):
+    """The scheduler reads what is asked for, and may give more than was expected of that."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 0
+    monkeypatch.setattr(
+        harness.scheduler, "set_limit", lambda volume, _memory: harness.scheduler.limits.update({volume: 8 << 30})
+    )
+    asked = inspected(GPU, mounts=[{**OURS, "Name": "one"}], env=[HOOK, "CONVGPU_MEMORY=1g"])
+    assert harness.start(asked, user="bob").rule == "total-quota-exceeded"
+    assert not harness.owners.starts.await_answer("one")
