@@ -164,11 +164,12 @@ static bool tell_again(void) {
 
 static void told_look(void) {
     uint32_t hears = account_hears_of_exports();
-    if (told.count == 0 && (told_to == 0 || hears == told_to)) return; /* who never told of any has none */
+    bool is_new = hears != 0 && told_to != hears;
+    if (told.count == 0 && (told_to == 0 || !is_new)) return; /* who never told of any has none */
     pthread_mutex_lock(&lock);
     lost = descriptors_lost();
     kept_reclaim(&told);
-    if (hears != 0 && told_to != hears && tell_again()) told_to = hears;
+    if (is_new && tell_again()) told_to = hears;
     pthread_mutex_unlock(&lock);
 }
 
