@@ -19,7 +19,7 @@ from convgpu.protocol.inspection.messages import EXPECTED, Exported
 _MOST_NAMES: Final = 4096
 _MOST_ENTRIES: Final = 16_384
 _MOST_EXPECTED: Final = 1024  # calls of its threads at one time
-# Of all processes of a container; one more takes some 350 bytes here.
+# Of all processes of a container; one more takes some 550 bytes here.
 _MOST_OF_A_CONTAINER: Final = 65_536
 _DOUBTS: Final = 3
 MOST_INSTANCES: Final = 8
