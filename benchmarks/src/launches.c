@@ -49,8 +49,9 @@ static double batch(launch *submit) {
 
 static void load(void *cuda, void *hook, const char *file) {
     int (*load_module)(void **, const char *) = (int (*)(void **, const char *))find(hook, "cuModuleLoad");
+    void *hooked = dlsym(hook, "cuModuleGetFunction"); /* an older hook leaves it to the driver */
     int (*get)(void **, void *, const char *) =
-        (int (*)(void **, void *, const char *))find(cuda, "cuModuleGetFunction");
+        (int (*)(void **, void *, const char *))(hooked ? hooked : find(cuda, "cuModuleGetFunction"));
     for (int i = 0; i < count; i++) {
         void *module;
         check(load_module(&module, file), "cuModuleLoad");

@@ -2,7 +2,8 @@
  *
  * The functions whose first launch was looked at (launch.h), and the libraries of kernels. What a launch
  * finds is a table without locks, which may forget; behind it stands one that does not. All of it is
- * forgotten whenever a handle may come to name something else, or a stack may have become smaller.
+ * forgotten whenever a handle may come to name something else, or a stack may have become smaller; of a
+ * module or a library that is unloaded, what is its own.
  *
  * A CUfunction belongs to one context. A CUkernel has as many forms as there are contexts: while there are
  * several, it is known by its handle and the context together.
@@ -10,16 +11,16 @@
 #ifndef CONVGPU_FUNCTIONS_H
 #define CONVGPU_FUNCTIONS_H
 
+#include "code/short_path.h"
 #include "tables/driver.h"
 
 #include <stdatomic.h>
 
 enum { FUNCTIONS_BITS = 13 };
-#define FUNCTIONS_FACTOR UINT64_C(0x9e3779b97f4a7c15)
 extern _Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
 
 static inline unsigned functions_slot(word function) {
-    return (unsigned)(function * FUNCTIONS_FACTOR >> (64 - FUNCTIONS_BITS));
+    return (unsigned)(function * HANDLES_FACTOR >> (64 - FUNCTIONS_BITS));
 }
 
 static inline bool functions_stand_at(unsigned slot, word function) {
@@ -45,14 +46,21 @@ void functions_learn(word function, CUcontext context, uint32_t generation);
 /* Forgets all functions. */
 void functions_forget(void);
 
-/* A kernel of the library. Without memory for the record it is taken for a function. */
-void functions_add_kernel(word kernel, uint64_t library);
+/* The program has got a handle from the driver: of a function of a module, or of a library's in the current
+ * context; or of a kernel of a library. Before its first launch was looked at, the short path is closed to it
+ * (short_path.h). Without memory for the record the path is shut, and a kernel is taken for a function. */
+enum functions_kind { FUNCTIONS_FUNCTION, FUNCTIONS_KERNEL };
+void functions_add(enum functions_kind kind, word made, uint64_t owner);
+
+/* The module is a form of the library: its functions are the library's. */
+void functions_add_module(uint64_t module, uint64_t library);
 
 /* The library of a kernel; 0: it is none. */
 uint64_t functions_library(word kernel);
 
-/* Around the end of a library: its kernels go with it, if it is gone. */
-void functions_mark_library(uint64_t library);
-void functions_drop_library(uint64_t library, bool gone);
+/* Around the end of a module or a library: before it, and after. Its handles go with it, if it is gone, and
+ * their functions are forgotten. */
+void functions_mark_owner(uint64_t owner);
+void functions_end_owner(uint64_t owner, bool gone);
 
 #endif

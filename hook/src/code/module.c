@@ -200,7 +200,9 @@ CUresult hooked_cuKernelGetFunction(void **function, void *kernel) {
                       .library = functions_library(handle(kernel)),
                       .object = kernel,
                       .made = function};
-    return use_library(&use, module_attempt_function);
+    CUresult result = use_library(&use, module_attempt_function);
+    if (result == CUDA_SUCCESS && function) functions_add(FUNCTIONS_FUNCTION, handle(*function), use.library);
+    return result;
 }
 
 static CUresult module_attempt_module(void *argument) {
@@ -211,7 +213,9 @@ static CUresult module_attempt_module(void *argument) {
 CUresult hooked_cuLibraryGetModule(void **module, void *library) {
     struct use use = {
         .call = "cuLibraryGetModule", .library = handle(library), .object = library, .made = module};
-    return use_library(&use, module_attempt_module);
+    CUresult result = use_library(&use, module_attempt_module);
+    if (result == CUDA_SUCCESS) functions_add_module(handle(*module), handle(library));
+    return result;
 }
 
 static CUresult module_attempt_global(void *argument) {
@@ -236,14 +240,27 @@ CUresult hooked_cuLibraryGetManaged(CUdeviceptr *address, size_t *size, void *li
 
 CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *name) {
     CUresult result = DRIVER(cuLibraryGetKernel, kernel, library, name);
-    if (result == CUDA_SUCCESS) functions_add_kernel((word)(uintptr_t)*kernel, handle(library));
+    if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_KERNEL, handle(*kernel), handle(library));
     return result;
 }
 
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
     CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
     for (unsigned index = 0; result == CUDA_SUCCESS && index < count; index++)
-        functions_add_kernel((word)(uintptr_t)kernels[index], handle(library));
+        functions_add(FUNCTIONS_KERNEL, handle(kernels[index]), handle(library));
+    return result;
+}
+
+CUresult hooked_cuModuleGetFunction(void **function, void *module, const char *name) {
+    CUresult result = DRIVER(cuModuleGetFunction, function, module, name);
+    if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_FUNCTION, handle(*function), handle(module));
+    return result;
+}
+
+CUresult hooked_cuModuleEnumerateFunctions(void **functions, unsigned count, void *module) {
+    CUresult result = DRIVER(cuModuleEnumerateFunctions, functions, count, module);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < count; index++)
+        functions_add(FUNCTIONS_FUNCTION, handle(functions[index]), handle(module));
     return result;
 }
 
@@ -261,12 +278,13 @@ static CUresult unload(void *object, CUresult (*end)(void *)) {
     struct sample before = sample_take();
     uint64_t name = handle(&before);
     promises_rename(handle(object), name);
+    functions_mark_owner(handle(object));
     CUresult result = end(object);
+    functions_end_owner(handle(object), result == CUDA_SUCCESS);
     if (result != CUDA_SUCCESS) {
         promises_rename(name, handle(object));
         return result;
     }
-    functions_forget();
     promise_end(name);
     sample_see_rise(&before);
     return result;
@@ -279,9 +297,7 @@ CUresult hooked_cuModuleUnload(void *module) {
 CUresult hooked_cuLibraryUnload(void *library) {
     struct allocation removed, replaced;
     bool ours = allocations_remove(&libraries, handle(library), &removed);
-    functions_mark_library(handle(library));
     CUresult result = unload(library, unload_library);
-    functions_drop_library(handle(library), result == CUDA_SUCCESS);
     if (result != CUDA_SUCCESS && ours) (void)allocations_insert(&libraries, removed, &replaced);
     return result;
 }

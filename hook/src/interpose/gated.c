@@ -2,7 +2,8 @@
  *
  * The submissions (tables/gated_calls.h): each passes the gate and goes to the driver as it came. In a
  * process that does not take part they cost one load, one branch and one jump. The first launch of a function
- * is looked at before and after (code/launch.h); of the others that costs one look into a table more.
+ * is looked at before and after (code/launch.h). The others pass at once where the short path is open
+ * (code/short_path.h), or are found in a table.
  */
 #include "code/functions.h"
 #include "code/launch.h"
@@ -62,6 +63,7 @@ CONVGPU_OTHER_GATED_CALLS(EXPORT_GATED)
     FIRST(symbol, words, on)                                                                                 \
     EXPORTED CUresult symbol(CONVGPU_PARAMETERS_##words);                                                    \
     CUresult symbol(CONVGPU_PARAMETERS_##words) {                                                            \
+        if (short_path_is_open(LAUNCHED_##symbol)) return driver.symbol(CONVGPU_ARGUMENTS_##words);          \
         if (!functions_are_seen(LAUNCHED_##symbol)) return first_##symbol(CONVGPU_ARGUMENTS_##words);        \
         PASS(symbol, words)                                                                                  \
     }
@@ -69,7 +71,7 @@ CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
 
 /* gcc moves the arguments that lie on the stack into registers and back before it jumps on, though they stay
  * where they are, and saves registers for that: 8 ns of a launch on a card and more (docs/decisions/0159). So
- * the short path is written by hand: EXPORT_LAUNCH_IN_C in one line of the cache, with jumps alone. It is
+ * it is written by hand: EXPORT_LAUNCH_IN_C, the short path in one line of the cache, with jumps alone. It is
  * declared without arguments, because it touches none. */
 #if defined(__x86_64__)
 #define EXPORT_LONG_LAUNCH(symbol, base, since, stream, words, on)                                           \
@@ -79,6 +81,16 @@ CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
             TAKE_PART(symbol, words)} EXPORTED void symbol(void);                                            \
     __attribute__((naked, aligned(64))) void symbol(void) {                                                  \
         __asm__("movabs %0, %%rax\n\t"                                                                       \
+                "imul %%rdi, %%rax\n\t"                                                                      \
+                "shr %4, %%rax\n\t"                                                                          \
+                "mov %%eax, %%r10d\n\t"                                                                      \
+                "shr $5, %%r10d\n\t"                                                                         \
+                "lea short_path_bits(%%rip), %%r11\n\t"                                                      \
+                "mov (%%r11,%%r10,4), %%r11d\n\t"                                                            \
+                "bt %%eax, %%r11d\n\t"                                                                       \
+                "jnc 3f\n\t"                                                                                 \
+                "jmp *driver+%c3(%%rip)\n"                                                                   \
+                "3: movabs %0, %%rax\n\t"                                                                    \
                 "imul %%rdi, %%rax\n\t"                                                                      \
                 "shr %1, %%rax\n\t"                                                                          \
                 "lea functions_seen(%%rip), %%r10\n\t"                                                       \
@@ -92,8 +104,8 @@ CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
                 "je 1b\n\t"                                                                                  \
                 "jmp first_" #symbol                                                                         \
                 :                                                                                            \
-                : "i"(FUNCTIONS_FACTOR), "i"(64 - FUNCTIONS_BITS), "i"(GATE_UNUSED),                         \
-                  "i"(offsetof(struct driver, symbol)));                                                     \
+                : "i"(HANDLES_FACTOR), "i"(64 - FUNCTIONS_BITS), "i"(GATE_UNUSED),                           \
+                  "i"(offsetof(struct driver, symbol)), "i"(64 - SHORT_PATH_BITS));                          \
     }
 CONVGPU_LONG_LAUNCH_CALLS(EXPORT_LONG_LAUNCH)
 #else

@@ -170,6 +170,10 @@
     X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, MEMORY(limit <= CU_LIMIT_PENDING_LAUNCHES),                  \
       (int limit, size_t size), (limit, size))                                                               \
     X(cuFuncLoad, cuFuncLoad, 12040, NONE, NONE, (void *function), (function))                               \
+    X(cuModuleGetFunction, cuModuleGetFunction, 2000, NONE, NONE,                                            \
+      (void **function, void *module, const char *name), (function, module, name))                           \
+    X(cuModuleEnumerateFunctions, cuModuleEnumerateFunctions, 12040, NONE, NONE,                             \
+      (void **functions, unsigned count, void *module), (functions, count, module))                          \
     X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, NONE, NONE,                                             \
       (void **kernel, void *library, const char *name), (kernel, library, name))                             \
     X(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040, NONE, NONE,                               \

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "code/short_path.h"
+
+enum { WORDS = (1 << SHORT_PATH_BITS) / 32 };
+
+_Alignas(64) _Atomic uint32_t short_path_bits[WORDS];
+static uint32_t waiting[1 << SHORT_PATH_BITS]; /* how many handles of each hash wait */
+static bool opened, shut;
+
+static void show(unsigned index) {
+    uint32_t bits = 0;
+    for (unsigned bit = 0; bit < 32; bit++)
+        if (waiting[index * 32 + bit] == 0) bits |= UINT32_C(1) << bit;
+    atomic_store_explicit(&short_path_bits[index], opened && !shut ? bits : 0, memory_order_release);
+}
+
+static void show_all(void) {
+    for (unsigned index = 0; index < WORDS; index++) show(index);
+}
+
+void short_path_close(word function) {
+    short_path_count(function);
+    show(short_path_hash(function) / 32);
+}
+
+void short_path_release(word function) {
+    waiting[short_path_hash(function)]--;
+    show(short_path_hash(function) / 32);
+}
+
+void short_path_begin_recount(void) {
+    for (unsigned hash = 0; hash < 1 << SHORT_PATH_BITS; hash++) waiting[hash] = 0;
+}
+
+void short_path_count(word function) {
+    waiting[short_path_hash(function)]++;
+}
+
+void short_path_end_recount(void) {
+    show_all();
+}
+
+void short_path_open(void) {
+    if (opened) return;
+    opened = true;
+    show_all();
+}
+
+void short_path_shut(void) {
+    shut = true;
+    show_all();
+}
+
+bool short_path_is_shut(void) {
+    return shut;
+}
+
+void short_path_reset(void) {
+    opened = shut = false;
+    short_path_begin_recount();
+    show_all();
+}

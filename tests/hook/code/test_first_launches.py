@@ -1,0 +1,41 @@
+"""No launch passes unseen before its function was looked at, whatever comes and goes, and in the end all do."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from compiled import ROOT, SOURCES, compile_c
+
+HOOK = ROOT / "hook/src"
+PARTS = [HOOK / "code/functions.c", HOOK / "code/short_path.c", HOOK / "accounting/allocations.c"]
+STEPS = 30_000
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("first-launches") / "program"
+    return compile_c(target, SOURCES / "standalone/first_launches.c", *PARTS, HOOK / "base/coarse_clock.c")
+
+
+def run(program: Path, seed: int, strange: int) -> tuple[int, int, int]:
+    """Return how many launches passed, how many were looked at, and whether the short path was shut."""
+    done = subprocess.run([program, str(seed), str(STEPS), str(strange)], text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    [(passed, looked, shut)] = re.findall(r"^passed (\d+), looked (\d+), shut (\d)$", done.stdout)
+    return int(passed), int(looked), int(shut)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_function_passes_before_it_was_looked_at(program: Path, seed: int) -> None:
+    passed, looked, shut = run(program, seed, 0)
+    assert passed > 1000
+    assert looked > 1000
+    assert shut == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_passes_any_more_once_a_handle_came_in_a_way_that_is_not_hooked(program: Path, seed: int) -> None:
+    _passed, looked, shut = run(program, seed, 20)
+    assert looked > 1000
+    assert shut == 1

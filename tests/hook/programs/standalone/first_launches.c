@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hook/src/code/functions.c and short_path.c alone: modules, libraries and contexts come and go at random,
+ * and handles come again as a driver gives them. A launch that passes unseen must be of a function that was
+ * looked at, in its context, since it got its handle.
+ *
+ *   first_launches SEED STEPS STRANGE     one handle of so many is got in a way that is not hooked; 0: none
+ *
+ * Says what went wrong, then: passed N, looked N, shut N
+ */
+#include "code/functions.h"
+#include "gate/gate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HANDLES = 96, OWNERS = 8, CONTEXTS = 3, CHECK_ONE_IN = 50 };
+
+_Atomic uint32_t gate_state = GATE_UNUSED;
+static unsigned strange, contexts = 1, wrong, passed, looked;
+static bool shut;
+
+/* What a driver knows. `owner` is 0 for a handle that names nothing; `seen` by contexts. */
+static struct {
+    unsigned owner, last_owner;
+    bool is_kernel, got, seen[CONTEXTS];
+} live[HANDLES];
+static bool loaded[OWNERS + 1]; /* the second half are libraries */
+
+uint32_t growth_contexts(void) {
+    return contexts;
+}
+
+static word handle_of(unsigned index) {
+    return UINT64_C(0x55d00000a000) + index * 0x170;
+}
+
+static uint64_t owner_of(unsigned owner) {
+    return UINT64_C(0x55e00000b000) + owner * 0x240;
+}
+
+static CUcontext context_of(unsigned context) {
+    return (CUcontext)(uintptr_t)(0x1000 + context * 0x100);
+}
+
+static unsigned below(unsigned bound) {
+    return (unsigned)random() % bound;
+}
+
+static void fail(const char *what, unsigned index) {
+    printf("%s: handle %u of owner %u\n", what, index, live[index].owner);
+    wrong++;
+}
+
+/* As the hook launches: by the bits, by the table, by what is known, and then with a look. */
+static void launch(unsigned index, unsigned context) {
+    word function = handle_of(index);
+    uint32_t generation = functions_generation();
+    bool is_open = short_path_is_open(function), is_there = functions_are_seen(function);
+    bool is_known = functions_know(function, context_of(context));
+    if ((is_open || is_there || is_known) && !live[index].seen[context])
+        fail(is_open    ? "open, and not seen"
+             : is_there ? "in the table, and not seen"
+                        : "known, and not seen",
+             index);
+    if (is_open && shut) fail("open, and shut", index);
+    if (is_open) passed++;
+    if (is_open || is_there || is_known) return;
+    looked++;
+    live[index].seen[context] = true;
+    functions_learn(function, context_of(context), generation);
+    if (!live[index].got) shut = true;
+}
+
+static void forget_seen(void) {
+    for (unsigned index = 0; index < HANDLES; index++)
+        for (unsigned context = 0; context < CONTEXTS; context++) live[index].seen[context] = false;
+}
+
+static void get(unsigned index, unsigned owner) {
+    if (live[index].owner == 0) {
+        if (live[index].last_owner == owner) return;
+        live[index].owner = owner;
+        live[index].got = strange == 0 || below(strange) != 0;
+        live[index].is_kernel = live[index].got && owner > OWNERS / 2;
+    }
+    owner = live[index].owner;
+    if (!live[index].got) return;
+    functions_add(live[index].is_kernel ? FUNCTIONS_KERNEL : FUNCTIONS_FUNCTION, handle_of(index),
+                  owner_of(owner));
+}
+
+/* `unseen`: in a way that is not hooked, so that its handles come again as another's. */
+static void unload(unsigned owner, bool unseen) {
+    if (!unseen) functions_mark_owner(owner_of(owner));
+    bool gone = unseen || below(8) != 0;
+    if (!unseen) functions_end_owner(owner_of(owner), gone);
+    if (!gone) return;
+    loaded[owner] = false;
+    for (unsigned index = 0; index < HANDLES; index++) {
+        if (live[index].owner != owner) continue;
+        memset(&live[index], 0, sizeof live[index]);
+        if (unseen) live[index].last_owner = owner;
+    }
+}
+
+static void change_contexts(void) {
+    contexts = 1 + below(CONTEXTS);
+    functions_forget();
+    forget_seen();
+}
+
+/* Once all have been launched, nothing stays closed. */
+static void check_all_open(void) {
+    if (shut || contexts > 1) return;
+    for (unsigned index = 0; index < HANDLES; index++)
+        if (live[index].owner != 0) launch(index, 0);
+    for (unsigned index = 0; index < HANDLES; index++)
+        if (!shut && live[index].owner != 0 && !short_path_is_open(handle_of(index)))
+            fail("seen, and closed", index);
+}
+
+static void step(void) {
+    unsigned owner = 1 + below(OWNERS), index = below(HANDLES), what = below(100);
+    if (!loaded[owner]) {
+        loaded[owner] = true;
+    } else if (what < 4) {
+        unload(owner, what == 0 && !shut);
+    } else if (what < 5) {
+        change_contexts();
+    } else if (what < 30) {
+        get(index, owner);
+    } else if (live[index].owner != 0) {
+        launch(index, live[index].is_kernel ? below(contexts) : 0);
+    }
+    if (below(CHECK_ONE_IN) == 0) check_all_open();
+}
+
+/* The first launch of all: later ones may pass where the path is open. */
+static void start_strange(void) {
+    live[0].owner = 1;
+    loaded[1] = true;
+    launch(0, 0);
+}
+
+int main(int count, char **words) {
+    if (count != 4) return 2;
+    strange = (unsigned)atoi(words[3]);
+    if (strange > 0) start_strange();
+    srandom((unsigned)atoi(words[1]));
+    for (int left = atoi(words[2]); left > 0 && wrong == 0; left--) step();
+    printf("passed %u, looked %u, shut %d\n", passed, looked, shut);
+    return wrong > 0;
+}
