@@ -1,11 +1,12 @@
 """Admits containers that start, within the total quotas of their user and labels."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
 from convgpu.authz.checks.slurm_job import beyond_share
-from convgpu.authz.facts.owners import Left, Owners, Present, QuotaSubject
+from convgpu.authz.facts.owners import Owners, Present, QuotaSubject
 from convgpu.authz.ports import EnginePort, SchedulerPort
+from convgpu.authz.quotas import find_present
 from convgpu.authz.subject.injection import expect_limits
 from convgpu.authz.subject.reader import limits_of
 from convgpu.authz.subject.subject import Subject
@@ -13,7 +14,6 @@ from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.cluster.layout import LABEL
 from convgpu.protocol.engine_container import EngineState
-from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size
 
 # Limits in bytes by device, by each name under which the scheduler knows a container.
@@ -86,9 +86,7 @@ class Admission:
             return subject.first_refusal(self._refusals(subject, self._expected(subject), self._present()))
 
     def _present(self) -> Present:
-        known = {record.name: record for record in self._scheduler.all()}
-        states = self._engine.states() if self._owners.need_states(known) else {}
-        return Present(known, states, left_behind(self._scheduler.devices()))
+        return find_present(self._owners, self._scheduler, self._engine)
 
     def _expected(self, subject: Subject) -> _LimitsByName:
         """Return the limits that a container would start with; its new volumes have no names yet."""
@@ -202,16 +200,6 @@ class Admission:
         again = subject.container.state == EngineState.EXITED
         owner = self._owners.owner(subject.caller.user, labels, subject.container.id, again=again)
         self._owners.add(limits, owner, present)
-
-
-def left_behind(devices: Iterable[Device]) -> list[Left]:
-    """Return what containers left behind that have ended, or whose processes have."""
-    return [
-        Left(one.name, device.uuid, one.size, one.is_charged)
-        for device in devices
-        for one in device.unlimited
-        if one.is_left
-    ]
 
 
 def _whose(name: str, owner: str, subject: Subject) -> str:

@@ -363,17 +363,6 @@ class PolicyChoice(Record, frozen=True):
     known: tuple[str, ...] = ()
 
 
-class Authorization(Record, frozen=True):
-    """State of the plugin's authorization: the rules in force, and whether the Engine answers."""
-
-    mode: str
-    rules: str
-    error: str | None = None
-    administrators: tuple[str, ...] = ()
-    engine: str | None = None
-    engine_error: str | None = None
-
-
 class History(Record, frozen=True):
     """Answer to `history`."""
 

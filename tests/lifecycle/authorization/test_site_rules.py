@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from docker_engine import Engine
+from forked_command import run_command
 from raw_engine import RawEngine
 
 from convgpu.plugin.supervisor import MIN_UPTIME
@@ -29,24 +30,8 @@ def openssl(*words: str, directory: Path) -> None:
 
 def certificates(directory: Path, *names: str) -> None:
     """Create an authority, the Engine's certificate, and one for each user."""
-    openssl(
-        *[
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=ca",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.pem",
-        ],
-        directory=directory,
-    )
+    authority = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem"
+    openssl(*authority.split(), directory=directory)
     (directory / "server.ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth")
     (directory / "client.ext").write_text("extendedKeyUsage=clientAuth")
     for name in ("server", *names):
@@ -201,6 +186,35 @@ def test_who_waits_for_a_start_by_its_restart_policy_counts(site):
     assert held(site, "bob", "2g") == "total-quota-exceeded"
     site.engine("rm", "-f", "-v", name)
     assert held(site, "bob", "2g") == "passed"
+    site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+
+
+def test_the_use_of_a_quota_is_shown_also_when_the_engine_started_containers_itself(site):
+    """When the Engine starts, it starts stopped containers with `--restart always`, and asks nobody."""
+    site.rules('[users.bob]\ntotal_quota = "4g"')
+    options = ["--network", "none", "--restart", "always", "--mount", VOLUME.format("3g"), *HOOK]
+
+    def status() -> tuple[list[int], int, str]:
+        settings = ("--daemon-json", str(site.engine.settings), "--gpu-volume-driver", "convgpu")
+        shown = run_command("-H", site.engine.host, "authz", "status", *settings)
+        return [use["running"] >> 30 for use in site.status()["quotas"]], shown.returncode, shown.stdout
+
+    for _ in range(2):
+        assert site.rule("bob", "run", "-d", *options, "convgpu/demo", "sleep", "600") == "passed"
+        running, code, text = status()
+        assert (running, code) == ([3], 0)
+        assert "user bob: running containers have 3GiB of 4GiB on GPU-" in text
+        site.engine("stop", *site.engine("ps", "-q").split())
+        site.engine.wait_for("it has ended", lambda: status()[0] == [])
+    site.engine.end()
+    site.engine.start()
+    site.engine.wait_for_plugin("convgpu")
+    site.engine.wait_for("both run", lambda: status()[0] == [6])
+    assert held(site, "bob", "1g") == "total-quota-exceeded"
+    _, code, text = status()
+    assert code == 1
+    assert "have 6GiB of 4GiB on GPU-" in text
+    assert "above the quota: the Engine started some without asking" in text
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
 
 

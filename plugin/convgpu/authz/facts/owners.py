@@ -108,6 +108,13 @@ class Owners:
         owner = self._owners.get(name)
         return None if owner is None else owner.user
 
+    def subjects(self) -> list[QuotaSubject]:
+        """Return who may share a quota: each user who started a container that is there, and each of their labels."""
+        there = [owner for owner in self._owners.values() if not owner.gone]
+        users = sorted({owner.user for owner in there})
+        labels = sorted({label for owner in there for label in owner.labels})
+        return [QuotaSubject("user", user) for user in users] + [QuotaSubject("label", label) for label in labels]
+
     def need_states(self, known: Mapping[str, Container]) -> bool:
         """Tell whether there are containers for which only the Engine knows whether they run."""
         return any(

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,7 @@ from convgpu.cli.setup.strict.promises import (
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo_data
+from convgpu.protocol.sizes import format_size
 
 _HELP: Final = """Turn the authorization of the local Engine on or off, or show whether it works.
 
@@ -52,6 +53,8 @@ Ends with 1 if something is wrong. --json prints an object:
   mode, rules, rules_error, engine_error   as the plugin says
   problems     lines for people
   warnings     lines for people about what the mode does not promise here
+  quotas       what users and labels with a total quota have of each GPU: kind, name, device, running, left,
+               total_quota (bytes)
 """
 
 _PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
@@ -75,6 +78,7 @@ class Status:
     engine_error: str | None = None
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    quotas: tuple[dict[str, Any], ...] = ()
 
 
 @click.group(help=_HELP, epilog=EXIT_CODES)
@@ -157,6 +161,8 @@ def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> Non
         )
         if found.mode is not None:
             click.echo(f"mode {found.mode}, rules in {found.rules}")
+        for quota in found.quotas:
+            click.echo(f"{_quota_text(quota)} on {quota['device']}")
         for problem in found.problems:
             click.echo(f"! {problem}")
         for warning in found.warnings:
@@ -189,6 +195,10 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         problems.append(f"{answer['rules']} cannot be used, the rules from before stay: {answer['error']}")
     if answer.get("engine_error"):
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
+    if answer.get("quotas_error"):
+        problems.append(f"the plugin cannot see what quotas are used for: {answer['quotas_error']}")
+    quotas = tuple(answer.get("quotas") or ())
+    problems += _exceeded(quotas)
     seen: dict[str, Any] = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
     strict_ones = answer.get("mode") == "strict"
     problems += _strict_problems(engine, answer) if strict_ones else ()
@@ -196,7 +206,25 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         "problems": tuple(problems),
         "warnings": tuple(_warnings(engine, answer)) if strict_ones else (),
     }
-    return Status(plugin, named, in_force, rules_error=answer.get("error"), **texts, **seen)
+    return Status(plugin, named, in_force, rules_error=answer.get("error"), quotas=quotas, **texts, **seen)
+
+
+def _quota_text(quota: dict[str, Any]) -> str:
+    behind = f", and ended ones left {format_size(quota['left'])}" if quota["left"] else ""
+    return (
+        f"{quota['kind']} {quota['name']}: running containers have {format_size(quota['running'])} "
+        f"of {format_size(quota['total_quota'])}{behind}"
+    )
+
+
+def _exceeded(quotas: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for quota in quotas:
+        if quota["running"] + quota["left"] > quota["total_quota"]:
+            yield (
+                f"{_quota_text(quota)} on {quota['device']}, which is above the quota: the Engine started some without "
+                "asking (by `--restart always`, when it started itself), or the quota was made smaller. Stop some: "
+                "`convgpu ps` shows them."
+            )
 
 
 def _strict_problems(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from flask import Blueprint, Flask, Response, current_app, jsonify
 
+from convgpu.plugin.docker_api.authorization_status import Authorization
 from convgpu.protocol import records
 from convgpu.protocol.inspection import records as inspection
 from convgpu.protocol.inspection import usage
@@ -150,7 +151,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         body=Drained,
         errors=(400, 404, 413),
     ),
-    ("GET", "/v1/authorization"): Operation("The rules of the authorization", records.Authorization),
+    ("GET", "/v1/authorization"): Operation("The rules of the authorization", Authorization),
 }
 
 _PROBLEMS: Final = {

@@ -1,8 +1,9 @@
 """The judge of a real plugin, and the status of authorization over HTTP."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from flask import Blueprint, Response, jsonify
 
 from convgpu.authz.facts.device_nodes import HostDevices
@@ -14,19 +15,45 @@ from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
 from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import Ports
+from convgpu.authz.ports import EngineUnreachable, Ports
+from convgpu.authz.quotas import Quotas, QuotaUse
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.rules_file import RulesFile
 from convgpu.authz.unlimited import UnlimitedJudge
-from convgpu.client.scheduler import Scheduler
+from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.facts import EngineView
 from convgpu.plugin.settings import Settings
-from convgpu.protocol.records import Container, Device
+from convgpu.protocol.records import Container, Device, Record
 from convgpu.protocol.requests import ListDevices, SetLimits
 
 # Seconds for a question to the Engine, which itself waits at most 30 for our answer.
 _ENGINE_TIMEOUT: Final = 10.0
+
+
+class Authorization(Record, frozen=True):
+    """State of the plugin's authorization: the rules in force, whether the Engine answers, and the use of quotas.
+
+    `quotas_error` says why their use is not known.
+    """
+
+    mode: str
+    rules: str
+    error: str | None = None
+    administrators: tuple[str, ...] = ()
+    engine: str | None = None
+    engine_error: str | None = None
+    quotas: tuple[QuotaUse, ...] = ()
+    quotas_error: str | None = None
+
+
+class Judges(NamedTuple):
+    """The judges of calls, of containers without a limit, and of host programs; and the reader of quotas."""
+
+    calls: Judge
+    unlimited: UnlimitedJudge
+    host_programs: HostProgramJudge
+    quotas: Quotas
 
 
 class SchedulerRecords:
@@ -53,10 +80,8 @@ class SchedulerRecords:
         self._scheduler.ask(SetLimits(volume, str(memory)))
 
 
-def create_judges(
-    scheduler: Scheduler, settings: Settings, site: RulesFile
-) -> tuple[Judge, UnlimitedJudge, HostProgramJudge]:
-    """Return the judges that the settings describe: of calls, of containers without a limit, and of host programs."""
+def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> Judges:
+    """Return the judges that the settings describe."""
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
     root = EngineRoot(settings.engine)
@@ -71,10 +96,11 @@ def create_judges(
 
     unlimited = UnlimitedJudge(settings.name, engine, ports.scheduler, permits, rules)
     host = HostProgramJudge(HostAccess(root), rules)
-    return Judge(settings.name, ports, owners, notes, permits=permits), unlimited, host
+    quotas = Quotas(owners, ports.scheduler, engine)
+    return Judges(Judge(settings.name, ports, owners, notes, permits=permits), unlimited, host, quotas)
 
 
-def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:
+def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: Callable[[], int]) -> Blueprint:
     """Return the route `/v1/authorization`, which `convgpu authz status` reads."""
     blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
     engine = Engine(settings.engine, _ENGINE_TIMEOUT)
@@ -101,7 +127,15 @@ def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]
                 "judged": judged(),
                 "engine": version,
                 "engine_error": engine_error,
+                **_use_of(quotas, rules),
             }
         )
 
     return blueprint
+
+
+def _use_of(quotas: Quotas, rules: Rules) -> dict[str, Any]:
+    try:
+        return {"quotas": msgspec.to_builtins(quotas.read(rules))}
+    except (EngineUnreachable, SchedulerUnavailable, SchedulerRefused) as error:
+        return {"quotas": [], "quotas_error": str(error)}
