@@ -85,7 +85,6 @@ class Quotas:
 
 
 def _bound(rules: Rules, subject: QuotaSubject) -> int | None:
-    if subject.kind == "user":
-        return rules.allowance(subject.name).total_quota
-    allowance = rules.labels.get(subject.name)
-    return None if allowance is None else allowance.total_quota
+    """Return a quota in bytes: a plain number, because msgspec encodes no subclass of int."""
+    allowance = rules.allowance(subject.name) if subject.kind == "user" else rules.labels.get(subject.name)
+    return None if allowance is None or allowance.total_quota is None else int(allowance.total_quota)

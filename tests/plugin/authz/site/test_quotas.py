@@ -1,5 +1,6 @@
 """The use of total quotas, as `convgpu authz status` shows it."""
 
+import msgspec
 import pytest
 
 from convgpu.authz.quotas import Quotas, QuotaUse
@@ -12,7 +13,12 @@ GIB = 1 << 30
 @pytest.fixture
 def read(harness):
     quotas = Quotas(harness.owners, harness.scheduler, harness.engine)
-    return lambda: quotas.read(harness.rules)
+
+    def answer():
+        """Read it as it arrives over HTTP."""
+        return msgspec.convert(msgspec.to_builtins(quotas.read(harness.rules)), tuple[QuotaUse, ...])
+
+    return answer
 
 
 def test_what_users_and_labels_have(harness, start, read):
