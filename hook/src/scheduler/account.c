@@ -277,13 +277,15 @@ uint32_t account_hold(struct convgpu_held *held) {
     return rows;
 }
 
-/* The number of the device, a new one if it was never named. `swap` is taken for writing; there is room. */
-static uint32_t account_enter(const struct convgpu_device *row) {
-    int known = account_find(row->uuid);
+/* The number of the device of the row, a new one if it was never named. `swap` is taken for writing; there is
+ * room. */
+static uint32_t account_enter(const struct convgpu_device *rows, uint32_t row) {
+    int known = account_find(rows[row].uuid);
     uint32_t device = known < 0 ? account_count : (uint32_t)known;
-    memcpy(accounts[device].uuid, row->uuid, CONVGPU_UUID_SIZE);
-    accounts[device].limit = row->limit;
-    accounts[device].context_size = row->context_size;
+    memcpy(accounts[device].uuid, rows[row].uuid, CONVGPU_UUID_SIZE);
+    accounts[device].limit = rows[row].limit;
+    accounts[device].context_size = rows[row].context_size;
+    accounts[device].row = (int)row;
     if (known < 0) account_count++;
     return device;
 }
@@ -300,15 +302,18 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
     *armed = 0;
     spinlock_lock(&swap);
     bool room = has_room(rows, count);
+    uint64_t listed = 0;
     if (room) {
-        for (uint32_t device = 0; device < account_count; device++) accounts[device].row = -1;
         for (uint32_t row = 0; row < count; row++) {
-            uint32_t device = account_enter(&rows[row]);
-            accounts[device].row = (int)row;
+            uint32_t device = account_enter(rows, row);
+            listed |= UINT64_C(1) << device;
             uint64_t freed = convgpu_slot_take_all(&offline.device[device]);
             if (freed > 0 && convgpu_slot_give(&welcomed->device[row], freed))
                 *armed |= UINT64_C(1) << device;
         }
+        /* Who asks meanwhile reads a row without `swap`: of a device that stays it must never seem gone. */
+        for (uint32_t device = 0; device < account_count; device++)
+            if (!(listed >> device & 1)) accounts[device].row = -1;
         page = welcomed;
         hears = welcomed->flags & CONVGPU_PAGE_EXPORTS;
         welcomes += hears;

@@ -1,8 +1,11 @@
 """A scheduler that goes away and comes back: nothing is lost, nothing is counted twice."""
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from compiled import ROOT, SOURCES, compile_c
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import Page, Peer, ScriptedScheduler
 from scripted_session import BINARY_UUIDS, GIB, MIB, Session, open_session, row
@@ -11,6 +14,7 @@ from convgpu.protocol.messages import Accepted, Allocate, Failed, Hello
 from convgpu.protocol.wire import Failure
 
 Start = Callable[..., Program]
+ACCOUNT = ROOT / "hook/src/scheduler/account.c"
 
 
 @pytest.fixture
@@ -201,3 +205,9 @@ def test_a_device_that_has_no_limit_any_more(start: Start, scheduler: ScriptedSc
     peer, _hello = scheduler.accept()
     peer.welcome((row(device=1),))
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
+
+
+def test_a_device_never_seems_gone_while_a_scheduler_is_met(tmp_path: Path) -> None:
+    """Who asked for memory just then was refused it."""
+    program = compile_c(tmp_path / "rows", SOURCES / "standalone/rows_over_welcomes.c", ACCOUNT)
+    assert subprocess.check_output([program], text=True) == "gone 0, read 1, second 1\n"
