@@ -127,7 +127,8 @@ static void set_dying(struct allocations *table, uint64_t context, bool dying) {
     spinlock_lock(&table->lock);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity; slot++) {
         struct allocation *entry = &table->slots[slot];
-        if (entry->address != 0 && entry->context == context >> 1) entry->dying = dying;
+        bool meant = context == ALLOCATIONS_ANY || entry->context == context >> 1;
+        if (entry->address != 0 && meant) entry->dying = dying;
     }
     spinlock_unlock(&table->lock);
 }

@@ -33,7 +33,8 @@ struct allocation {
 _Static_assert(sizeof(struct allocation) == 28, "what allocations.h promises");
 
 struct allocations {
-    struct spinlock lock; /* innermost: nothing is called while it is taken, except mmap and kept_charge() */
+    struct spinlock
+        lock; /* innermost: nothing that takes a lock is called while it is taken, but kept_charge() */
     struct allocation *slots;
     size_t capacity; /* 0 before the first entry */
     size_t count;

@@ -71,6 +71,8 @@ static CUresult context_create_charged(struct creation *creation, struct device_
     if (result == CUDA_SUCCESS) {
         account_add_context((uint32_t)device, creation->charge.size);
         growth_context_made(device);
+        functions_forget(); /* kernels of libraries have one form more, before another thread gets the context
+                             */
     }
     if (result == CUDA_SUCCESS && primary) {
         primary->charged = true;
@@ -94,7 +96,6 @@ static CUresult context_create(int device, struct creation *creation, struct dev
     do result = context_create_charged(creation, primary);
     while (charge_again(&creation->charge, result, round++));
     device_contexts_changed();
-    functions_forget(); /* kernels of libraries have one form more */
     return result;
 }
 

@@ -7,19 +7,22 @@
 #include "tables/registry.h"
 
 _Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
-/* Around all that follows, but for what launches read. */
+/* Around what changes; launches read without it. It is held for as long as a walk through all handles takes.
+ */
 static struct spinlock lock;
 
 static _Atomic uint32_t generation;
 static struct allocations known = ALLOCATIONS_INITIALIZER; /* by name(); all are marked, to be dropped */
 
-/* Handles that the program has got: `form` is a functions_kind, `made` the number of times that all had been
- * forgotten when its first launch was looked at, or NEVER. And modules that are a library's. `context` is the
- * owner, as in `known`. */
+/* Handles that the program has got. `context` is the owner, as in `known`; `made` the number of times that
+ * all had been forgotten when its first launch was looked at, or NEVER. */
 #define NEVER UINT32_MAX
 static uint32_t times_forgotten = 1;
-static struct allocations handles = ALLOCATIONS_INITIALIZER;
-static struct allocations modules = ALLOCATIONS_INITIALIZER;
+static struct allocations handles[] = {
+    [FUNCTIONS_FUNCTION] = ALLOCATIONS_INITIALIZER,
+    [FUNCTIONS_KERNEL] = ALLOCATIONS_INITIALIZER,
+};
+static bool mixed; /* handles may go with something else than their owner */
 
 /* One number for both: two pairs share one only by an accident of 1 in 2^64. */
 static word name(word function, CUcontext context) {
@@ -54,28 +57,34 @@ bool functions_know(word function, CUcontext context) {
     return true;
 }
 
+static bool find_handle(word made, enum functions_kind *kind, struct allocation *found) {
+    for (*kind = FUNCTIONS_FUNCTION; *kind <= FUNCTIONS_KERNEL; ++*kind)
+        if (allocations_find(&handles[*kind], made, found)) return true;
+    return false;
+}
+
 /* A handle that was got in a way that is not hooked could come again unseen: then nothing passes at once.
  * A kernel has other forms in other contexts, which were not looked at. */
-static void let_pass(struct allocation *handle) {
+static void let_pass(bool got, enum functions_kind kind, struct allocation *handle) {
     struct allocation replaced;
-    if (handle->address == 0) {
+    if (!got) {
         short_path_shut();
-    } else if (handle->made != times_forgotten &&
-               (handle->form != FUNCTIONS_KERNEL || growth_contexts() <= 1)) {
+    } else if (handle->made != times_forgotten && (kind != FUNCTIONS_KERNEL || growth_contexts() <= 1)) {
         handle->made = times_forgotten;
-        if (allocations_insert(&handles, *handle, &replaced)) short_path_release(handle->address);
+        if (allocations_insert(&handles[kind], *handle, &replaced)) short_path_release(handle->address);
     }
     if (gate_is_unused()) short_path_open();
 }
 
 void functions_learn(word function, CUcontext context, uint32_t since) {
     struct allocation replaced, handle = {.address = 0};
+    enum functions_kind kind;
     spinlock_lock(&lock);
-    (void)allocations_find(&handles, function, &handle);
+    bool got = find_handle(function, &kind, &handle);
     struct allocation entry = {.address = name(function, context), .context = handle.context, .dying = 1};
     if (functions_generation() == since && allocations_insert(&known, entry, &replaced)) {
         show(function, context, since);
-        let_pass(&handle);
+        let_pass(got, kind, &handle);
     }
     spinlock_unlock(&lock);
 }
@@ -91,18 +100,15 @@ static void forget_name(const struct allocation *entry, void *argument) {
     unshow(entry->address);
 }
 
-static void wait_again(const struct allocation *entry, void *argument) {
-    (void)argument;
-    short_path_count(entry->address);
+static void none(const struct allocation *entry, void *argument) {
+    (void)entry, (void)argument;
 }
 
 static void forget_all(void) {
     atomic_fetch_add(&generation, 1);
     times_forgotten++;
-    short_path_begin_recount();
-    allocations_visit(&handles, wait_again, NULL);
-    short_path_end_recount();
-    allocations_drop(&known, ALLOCATIONS_ANY, forget_name, NULL);
+    short_path_close_all();
+    allocations_drop(&known, ALLOCATIONS_ANY, none, NULL);
     for (unsigned slot = 0; slot < 1 << FUNCTIONS_BITS; slot++)
         if (atomic_load_explicit(&functions_seen[slot], memory_order_relaxed) != 0)
             atomic_store(&functions_seen[slot], 0);
@@ -114,85 +120,96 @@ void functions_forget(void) {
     spinlock_unlock(&lock);
 }
 
-/* A handle that comes again, of another owner, has died in a way that was not seen. */
-static void enter(struct allocation handle) {
+static void leave(const struct allocation *handle, void *argument) {
+    (void)argument;
+    unshow(handle->address);
+    short_path_remove(handle->address, handle->made != times_forgotten);
+}
+
+/* The driver may give a handle again before the call that ended the last one returns. One that comes again,
+ * of another owner, has died in a way that was not seen. A kernel may stand for its function as well. */
+static void enter(enum functions_kind kind, struct allocation handle) {
     struct allocation there, replaced;
-    bool again = allocations_find(&handles, handle.address, &there);
-    if (again && !there.dying && there.context == handle.context && there.form == handle.form) return;
-    if (again) forget_all(); /* it waits then */
-    if (!allocations_insert(&handles, handle, &replaced))
+    enum functions_kind before;
+    bool again = find_handle(handle.address, &before, &there);
+    bool stays = again && !there.dying && (before == kind || before == FUNCTIONS_KERNEL);
+    if (stays && (mixed || there.context == handle.context)) return;
+    if (again) {
+        forget_all();
+        (void)allocations_remove(&handles[before], handle.address, &there);
+        leave(&there, NULL);
+    }
+    if (allocations_insert(&handles[kind], handle, &replaced))
+        short_path_add(handle.address);
+    else
         short_path_shut();
-    else if (!again)
-        short_path_close(handle.address);
 }
 
 void functions_add(enum functions_kind kind, word made, uint64_t owner) {
-    struct allocation module, handle = {.address = made, .context = owner >> 1, .form = kind, .made = NEVER};
     if (made == 0) return;
     spinlock_lock(&lock);
-    if (allocations_find(&modules, owner, &module)) handle.context = module.context;
-    enter(handle);
+    mixed |= owner == 0;
+    enter(kind, (struct allocation){.address = made, .context = owner >> 1, .made = NEVER});
     spinlock_unlock(&lock);
 }
 
-void functions_add_module(uint64_t module, uint64_t library) {
-    struct allocation replaced, entry = {.address = module, .context = library >> 1};
+void functions_mix(void) {
     spinlock_lock(&lock);
-    if (module != 0 && !allocations_insert(&modules, entry, &replaced)) short_path_shut();
+    mixed = true;
     spinlock_unlock(&lock);
 }
 
 uint64_t functions_library(word kernel) {
     struct allocation entry;
-    bool found = kernel != 0 && allocations_find(&handles, kernel, &entry) && entry.form == FUNCTIONS_KERNEL;
+    bool found = kernel != 0 && allocations_find(&handles[FUNCTIONS_KERNEL], kernel, &entry);
     return found ? (uint64_t)entry.context << 1 : 0;
 }
 
 void functions_mark_owner(uint64_t owner) {
-    allocations_mark(&handles, owner);
-    allocations_mark(&modules, owner);
-}
-
-static void none(const struct allocation *entry, void *argument) {
-    (void)entry, (void)argument;
-}
-
-static void leave(const struct allocation *handle, void *argument) {
-    (void)argument;
-    unshow(handle->address);
-    if (handle->made != times_forgotten) short_path_release(handle->address);
+    spinlock_lock(&lock);
+    for (int kind = FUNCTIONS_FUNCTION; kind <= FUNCTIONS_KERNEL; kind++)
+        allocations_mark(&handles[kind], owner);
+    spinlock_unlock(&lock);
 }
 
 static void drop_owner(uint64_t owner) {
     atomic_fetch_add(&generation, 1);
-    allocations_drop(&handles, owner, leave, NULL);
-    allocations_drop(&modules, owner, none, NULL);
+    for (int kind = FUNCTIONS_FUNCTION; kind <= FUNCTIONS_KERNEL; kind++)
+        allocations_drop(&handles[kind], owner, leave, NULL);
     allocations_drop(&known, owner, forget_name, NULL);
-    if (short_path_is_shut()) forget_all(); /* not all that goes is recorded */
+    if (mixed || short_path_is_shut()) forget_all(); /* not all that goes is recorded as its own */
 }
 
 void functions_end_owner(uint64_t owner, bool gone) {
     spinlock_lock(&lock);
-    if (gone) {
+    if (gone)
         drop_owner(owner);
-    } else {
-        allocations_unmark(&handles, owner);
-        allocations_unmark(&modules, owner);
-    }
+    else
+        for (int kind = FUNCTIONS_FUNCTION; kind <= FUNCTIONS_KERNEL; kind++)
+            allocations_unmark(&handles[kind], owner);
     spinlock_unlock(&lock);
 }
 
+/* With the last context all functions go, and no kernel does. Who makes another one meanwhile counts already,
+ * and nobody has functions of it before. */
 static void functions_drop(CUcontext context, uint64_t *sizes) {
     (void)context, (void)sizes;
-    functions_forget();
+    struct allocations *functions = &handles[FUNCTIONS_FUNCTION];
+    spinlock_lock(&lock);
+    if (growth_contexts() <= 1) {
+        allocations_mark(functions, ALLOCATIONS_ANY);
+        allocations_drop(functions, ALLOCATIONS_ANY, leave, NULL);
+    }
+    forget_all();
+    spinlock_unlock(&lock);
 }
 
 static void functions_reset(void) {
     allocations_reset(&known);
-    allocations_reset(&handles);
-    allocations_reset(&modules);
+    for (int kind = FUNCTIONS_FUNCTION; kind <= FUNCTIONS_KERNEL; kind++) allocations_reset(&handles[kind]);
     lock = (struct spinlock){0};
-    forget_all();
+    mixed = false;
     short_path_reset();
+    forget_all();
 }
 REGISTER_FAMILY(functions, .drop = functions_drop, .reset = functions_reset);

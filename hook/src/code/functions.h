@@ -52,8 +52,9 @@ void functions_forget(void);
 enum functions_kind { FUNCTIONS_FUNCTION, FUNCTIONS_KERNEL };
 void functions_add(enum functions_kind kind, word made, uint64_t owner);
 
-/* The module is a form of the library: its functions are the library's. */
-void functions_add_module(uint64_t module, uint64_t library);
+/* From now on handles may go with something else than their owner: the program has got the module of a
+ * library or of a function, and of that functions. So all is forgotten with whatever is unloaded. */
+void functions_mix(void);
 
 /* The library of a kernel; 0: it is none. */
 uint64_t functions_library(word kernel);

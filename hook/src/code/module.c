@@ -214,7 +214,13 @@ CUresult hooked_cuLibraryGetModule(void **module, void *library) {
     struct use use = {
         .call = "cuLibraryGetModule", .library = handle(library), .object = library, .made = module};
     CUresult result = use_library(&use, module_attempt_module);
-    if (result == CUDA_SUCCESS) functions_add_module(handle(*module), handle(library));
+    if (result == CUDA_SUCCESS) functions_mix();
+    return result;
+}
+
+CUresult hooked_cuFuncGetModule(void **module, void *function) {
+    CUresult result = DRIVER(cuFuncGetModule, module, function);
+    if (result == CUDA_SUCCESS) functions_mix();
     return result;
 }
 
@@ -244,9 +250,12 @@ CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *nam
     return result;
 }
 
+/* `count` is the room that the program has, of which the driver fills what there is. */
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
+    unsigned there = 0;
     CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
-    for (unsigned index = 0; result == CUDA_SUCCESS && index < count; index++)
+    (void)DRIVER(cuLibraryGetKernelCount, &there, library);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < count && index < there; index++)
         functions_add(FUNCTIONS_KERNEL, handle(kernels[index]), handle(library));
     return result;
 }
@@ -258,8 +267,10 @@ CUresult hooked_cuModuleGetFunction(void **function, void *module, const char *n
 }
 
 CUresult hooked_cuModuleEnumerateFunctions(void **functions, unsigned count, void *module) {
+    unsigned there = 0;
     CUresult result = DRIVER(cuModuleEnumerateFunctions, functions, count, module);
-    for (unsigned index = 0; result == CUDA_SUCCESS && index < count; index++)
+    (void)DRIVER(cuModuleGetFunctionCount, &there, module);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < count && index < there; index++)
         functions_add(FUNCTIONS_FUNCTION, handle(functions[index]), handle(module));
     return result;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "code/short_path.h"
 
+#include <string.h>
+
 enum { WORDS = (1 << SHORT_PATH_BITS) / 32 };
 
 _Alignas(64) _Atomic uint32_t short_path_bits[WORDS];
-static uint32_t waiting[1 << SHORT_PATH_BITS]; /* how many handles of each hash wait */
+static uint32_t all[1 << SHORT_PATH_BITS];     /* how many handles there are of each hash */
+static uint32_t waiting[1 << SHORT_PATH_BITS]; /* and how many of them wait */
 static bool opened, shut;
 
 static void show(unsigned index) {
@@ -18,25 +21,28 @@ static void show_all(void) {
     for (unsigned index = 0; index < WORDS; index++) show(index);
 }
 
-void short_path_close(word function) {
-    short_path_count(function);
-    show(short_path_hash(function) / 32);
+void short_path_add(word function) {
+    unsigned hash = short_path_hash(function);
+    all[hash]++;
+    waiting[hash]++;
+    show(hash / 32);
 }
 
 void short_path_release(word function) {
-    waiting[short_path_hash(function)]--;
-    show(short_path_hash(function) / 32);
+    unsigned hash = short_path_hash(function);
+    waiting[hash]--;
+    show(hash / 32);
 }
 
-void short_path_begin_recount(void) {
-    for (unsigned hash = 0; hash < 1 << SHORT_PATH_BITS; hash++) waiting[hash] = 0;
+void short_path_remove(word function, bool waits) {
+    unsigned hash = short_path_hash(function);
+    all[hash]--;
+    waiting[hash] -= waits;
+    show(hash / 32);
 }
 
-void short_path_count(word function) {
-    waiting[short_path_hash(function)]++;
-}
-
-void short_path_end_recount(void) {
+void short_path_close_all(void) {
+    memcpy(waiting, all, sizeof all);
     show_all();
 }
 
@@ -57,6 +63,6 @@ bool short_path_is_shut(void) {
 
 void short_path_reset(void) {
     opened = shut = false;
-    short_path_begin_recount();
-    show_all();
+    memset(all, 0, sizeof all);
+    short_path_close_all();
 }

@@ -31,15 +31,13 @@ static inline bool short_path_is_open(word function) {
     return __builtin_expect(bits >> hash % 32 & 1, 1);
 }
 
-/* A handle waits for its first launch; it does so no longer. */
-void short_path_close(word function);
+/* A handle has come, and waits for its first launch; it waits no longer; it is gone. */
+void short_path_add(word function);
 void short_path_release(word function);
+void short_path_remove(word function, bool waits);
 
-/* Counts anew those that wait: between the two, short_path_count() for each of them, and all that waited
- * before are among them. */
-void short_path_begin_recount(void);
-void short_path_count(word function);
-void short_path_end_recount(void);
+/* All wait again. */
+void short_path_close_all(void);
 
 /* From now on the bits say what they should; never again. */
 void short_path_open(void);

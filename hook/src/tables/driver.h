@@ -150,6 +150,8 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
     X(cuFuncGetAttribute, (int *value, int attribute, void *function))                                       \
     X(cuKernelGetAttribute, (int *value, int attribute, void *kernel, CUdevice device))                      \
+    X(cuLibraryGetKernelCount, (unsigned *count, void *library))                                             \
+    X(cuModuleGetFunctionCount, (unsigned *count, void *module))                                             \
     X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
     X(cuMemAddressReserve,                                                                                   \
       (CUdeviceptr * address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags))    \

@@ -172,6 +172,8 @@
     X(cuFuncLoad, cuFuncLoad, 12040, NONE, NONE, (void *function), (function))                               \
     X(cuModuleGetFunction, cuModuleGetFunction, 2000, NONE, NONE,                                            \
       (void **function, void *module, const char *name), (function, module, name))                           \
+    X(cuFuncGetModule, cuFuncGetModule, 11000, NONE, NONE, (void **module, void *function),                  \
+      (module, function))                                                                                    \
     X(cuModuleEnumerateFunctions, cuModuleEnumerateFunctions, 12040, NONE, NONE,                             \
       (void **functions, unsigned count, void *module), (functions, count, module))                          \
     X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, NONE, NONE,                                             \

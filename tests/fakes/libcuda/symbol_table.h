@@ -77,6 +77,10 @@
     X(cuLibraryLoadFromFile, 12000, cuLibraryLoadFromFile, false)                                            \
     X(cuLibraryUnload, 12000, cuLibraryUnload, false)                                                        \
     X(cuLibraryGetKernel, 12000, cuLibraryGetKernel, false)                                                  \
+    X(cuLibraryGetKernelCount, 12040, cuLibraryGetKernelCount, false)                                        \
+    X(cuLibraryEnumerateKernels, 12040, cuLibraryEnumerateKernels, false)                                    \
+    X(cuModuleGetFunctionCount, 12040, cuModuleGetFunctionCount, false)                                      \
+    X(cuModuleEnumerateFunctions, 12040, cuModuleEnumerateFunctions, false)                                  \
     X(cuLibraryGetGlobal, 12000, cuLibraryGetGlobal, false)                                                  \
     X(cuKernelGetFunction, 12000, cuKernelGetFunction, false)                                                \
     X(cuFuncGetAttribute, 2020, cuFuncGetAttribute, false)                                                   \

@@ -88,6 +88,18 @@ def test_a_handle_that_comes_again_is_looked_at_again(daemon: Daemon, join: Join
         assert program.call(f"unload {module}").code == SUCCESS
 
 
+def test_a_function_stays_its_modules_when_another_list_is_written_over_a_part_of_the_handles(
+    daemon: Daemon, join: Join
+) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"launchkernel {function_of(program, '0 0 0')} 0 0").code == SUCCESS  # later ones pass at once
+    module, library = program.call(f"module 0 0 {LOCAL}").number, program.call("library 0 0 0").number
+    second = program.call(f"functions {module} 1").number
+    assert program.call(f"kernels {library} 0").number != second
+    assert program.call(f"unloadlibrary {library}").code == SUCCESS
+    assert program.call(f"launchkernel {second} 0 0").code == OUT_OF_MEMORY
+
+
 def test_stacks_that_others_hold_are_waited_for(daemon: Daemon, join: Join) -> None:
     holder = join(daemon.container("b", memory="14g"))
     held = holder.call(f"alloc {13 * GIB}").number

@@ -151,6 +151,38 @@ CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *n
     return get_function(kernel, library, HANDLE_LIBRARY, name);
 }
 
+/* A module lists all of its functions, a library one. `room`: how many handles may be written. */
+static CUresult list_functions(CUfunction *functions, unsigned room, unsigned *count, void *handle,
+                               enum handle_kind kind) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct module *module = handle_find(kind, handle);
+    if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (functions == NULL && count == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    unsigned there = kind == HANDLE_MODULE ? KERNEL_COUNT : 1;
+    if (count != NULL) *count = there;
+    for (unsigned index = 0; functions != NULL && index < room && index < there; index++)
+        functions[index] = &module->function[index];
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuLibraryGetKernelCount(unsigned *count, CUlibrary library) {
+    return list_functions(NULL, 0, count, library, HANDLE_LIBRARY);
+}
+
+CUresult cuLibraryEnumerateKernels(CUfunction *kernels, unsigned room, CUlibrary library) {
+    return list_functions(kernels, room, NULL, library, HANDLE_LIBRARY);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module) {
+    return list_functions(NULL, 0, count, module, HANDLE_MODULE);
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned room, CUmodule module) {
+    return list_functions(functions, room, NULL, module, HANDLE_MODULE);
+}
+
 static CUresult load_variables(struct module *module) {
     if (module_take(module, &module->variables)) return driver_leave(CUDA_SUCCESS);
     driver_leave(CUDA_ERROR_OUT_OF_MEMORY);

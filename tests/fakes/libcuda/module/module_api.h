@@ -21,6 +21,10 @@ CUDA_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file,
                                            unsigned library_count);
 CUDA_EXPORT CUresult cuLibraryUnload(CUlibrary library);
 CUDA_EXPORT CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name);
+CUDA_EXPORT CUresult cuLibraryGetKernelCount(unsigned *count, CUlibrary library);
+CUDA_EXPORT CUresult cuLibraryEnumerateKernels(CUfunction *kernels, unsigned room, CUlibrary library);
+CUDA_EXPORT CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module);
+CUDA_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned room, CUmodule module);
 CUDA_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library,
                                         const char *name);
 CUDA_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel);

@@ -20,6 +20,9 @@ static CUresult load(const char *command, const size_t *number, void **made) {
     return -1;
 }
 
+enum { LISTED = 64 };
+static void *listed[LISTED]; /* of modules and libraries in turn, and so mostly of others than the last */
+
 static CUresult find_function(const char *call, size_t owner, void **function) {
     CUresult (*get)(void **, void *, const char *) =
         (CUresult (*)(void **, void *, const char *))driver_symbol(call);
@@ -41,6 +44,11 @@ CUresult run_module(const char *command, const size_t *number, char *values) {
     CUresult result = load(command, number, &made);
     if (strcmp(command, "function") == 0) result = find_function("cuModuleGetFunction", number[0], &made);
     if (strcmp(command, "kernel") == 0) result = find_function("cuLibraryGetKernel", number[0], &made);
+    if (strcmp(command, "functions") == 0)
+        result = cuda.cuModuleEnumerateFunctions(listed, LISTED, (void *)number[0]);
+    if (strcmp(command, "kernels") == 0)
+        result = cuda.cuLibraryEnumerateKernels(listed, LISTED, (void *)number[0]);
+    if (strcmp(command, "functions") == 0 || strcmp(command, "kernels") == 0) made = listed[number[1]];
     if (strcmp(command, "load") == 0) result = cuda.cuKernelGetFunction(&made, (void *)number[0]);
     if (result != -1) sprintf(values, " %p", made);
     return result;
