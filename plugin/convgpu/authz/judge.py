@@ -240,7 +240,7 @@ class Judge:
             raise Denied(_OLD_API)
         checkpoint = "checkpoint" in case.call.query
         if case.is_strict:
-            wanted = strict_calls.checkpoint_needs(case.call.query)
+            wanted = strict_calls.start_needs(case.call.query)
             verdict = self._without_container(case, self._unlisted(case, *wanted))
             if not verdict.allow:
                 return verdict

@@ -79,8 +79,9 @@ def test_it_is_charged_until_nobody_has_it(join: Join, daemon: Daemon, folder: P
     assert code == OUT_OF_MEMORY, (daemon.directory / "log").read_text()
     number_of(stays, f"alloc {LIMIT - SIZE - CONTEXT}")
     assert used(daemon) == LIMIT
-    [row] = daemon.admin.request("devices")["devices"][0]["unlimited"]
-    assert (row["name"], row["id"], row["size"]) == ("a", "", SIZE)
+    # For a moment a program may show as one of the host's, before its driver is asked of which container it is.
+    rows = daemon.admin.request("devices")["devices"][0]["unlimited"]
+    assert [(row["id"], row["size"]) for row in rows if row["name"] == "a"] == [("", SIZE)]
     os.close(descriptor)
     wait_until(lambda: used(daemon) == LIMIT - SIZE, "it is given back")
     number_of(stays, f"alloc {SIZE}")
@@ -201,8 +202,11 @@ def count_instances(daemon: Daemon) -> int:
 
 def sockets(program: Program) -> dict[str, int]:
     """A process's descriptors of sockets, by the socket; exported memory of the simulated driver is one."""
-    links = {link.readlink().name: int(link.name) for link in Path(f"/proc/{program.pid}/fd").iterdir()}
-    return {name: number for name, number in links.items() if name.startswith("socket:")}
+    found = {}
+    for link in Path(f"/proc/{program.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # the hook has closed it by now
+            found[link.readlink().name] = int(link.name)
+    return {name: number for name, number in found.items() if name.startswith("socket:")}
 
 
 @pytest.mark.parametrize("way", ["handle", "dma-buf", "pool"])

@@ -1,5 +1,7 @@
 """Strict rules: everything that the list of a site lacks is refused, and what it has passes."""
 
+from urllib.parse import urlencode
+
 import pytest
 import strict_site
 from engine_says import HOOK, NEW_ENGINE, inspected
@@ -51,6 +53,15 @@ def test_a_health_check_without_a_command_ends_the_engine(strict):
         assert create(strict, {}, Healthcheck={"Test": test}).rule == rule
         strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=(), Healthcheck={"Test": test})
         assert strict.judge(b"", "/v1.41/containers/c/start", "POST").rule == rule
+
+
+@pytest.mark.parametrize("seconds", ["-1", "3601", "1e3", "\u0661", " 5"])
+def test_a_restart_waits_no_longer_than_its_start_counts(strict, seconds):
+    strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
+    query = urlencode({"t": seconds})
+    assert strict.judge(b"", f"/v1.41/containers/c/restart?{query}", "POST").rule == "strict-fields"
+    assert strict.judge(b"", "/v1.41/containers/c/restart?t=3600", "POST").rule == "no-gpu"
+    assert strict.judge(b"", "/v1.41/containers/c/restart?t=", "POST").rule == "no-gpu"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from convgpu.authz.requests.engine_work import LONGEST_STOP
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.verdict import Refusal
 
@@ -89,6 +90,17 @@ def registry_of(image: str) -> str:
     first, slash, _ = image.partition("/")
     is_registry = slash and (set(".:") & set(first) or first == "localhost" or first != first.lower())
     return first if is_registry and first != "index.docker.io" else "docker.io"
+
+
+def start_needs(query: Mapping[str, Sequence[str]]) -> Iterator[Need]:
+    """Return what the query of a start or a restart needs: a checkpoint, or more time than a start counts.
+
+    A restart waits `t` seconds for the container's end, and without end below zero.
+    """
+    yield from checkpoint_needs(query)
+    for seconds in query.get("t", ()):
+        if seconds and not (seconds.isascii() and seconds.isdigit() and int(seconds[:15]) <= LONGEST_STOP):
+            yield Need("fields", "restart t", f"a restart that waits {seconds:.20} seconds")
 
 
 def checkpoint_needs(query: Mapping[str, Sequence[str]]) -> Iterator[Need]:

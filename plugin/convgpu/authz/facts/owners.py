@@ -109,10 +109,9 @@ class Owners:
         return None if owner is None else owner.user
 
     def subjects(self) -> list[QuotaSubject]:
-        """Return who may share a quota: each user who started a container that is there, and each of their labels."""
-        there = [owner for owner in self._owners.values() if not owner.gone]
-        users = sorted({owner.user for owner in there})
-        labels = sorted({label for owner in there for label in owner.labels})
+        """Return who may share a quota: each user who started a container, and each of their labels."""
+        users = sorted({owner.user for owner in self._owners.values()})
+        labels = sorted({label for owner in self._owners.values() for label in owner.labels})
         return [QuotaSubject("user", user) for user in users] + [QuotaSubject("label", label) for label in labels]
 
     def need_states(self, known: Mapping[str, Container]) -> bool:

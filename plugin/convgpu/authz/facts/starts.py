@@ -11,8 +11,12 @@ from typing import Any, Final
 
 _log: Final = logging.getLogger(__name__)
 
-# Seconds after which a start counts as answered by an Engine that was killed, or by another spelling of its address.
-_ANSWERED: Final = 600.0
+# Seconds after which a start counts as answered: a restart waits for the end of a container, an hour at most where
+# rules are strict, and then it starts it. Answers are lost when a plugin of authorization after ours denies a call, or
+# by another spelling of its address.
+_ANSWERED: Final = 4200.0
+# Seconds after a restart of the plugin, which may have missed the answer; the Engine may have been killed with it.
+_ANSWERED_AFTER: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class UnansweredStarts:
         self._clock = clock
         self._lock = threading.Lock()
         self._calls = self._load()
+        if self._calls:
+            self._save()  # so that another restart makes them count no longer
 
     def begin(self, user: str, call: str, names: Collection[str]) -> None:
         """Note a start, before the Engine carries it out; it counts under these names."""
@@ -67,10 +73,11 @@ class UnansweredStarts:
     def _load(self) -> dict[tuple[str, str], _Calls]:
         try:
             rows: list[Mapping[str, Any]] = json.loads(self._path.read_text())
+            latest = self._clock() - _ANSWERED + _ANSWERED_AFTER
             return {
                 (str(row["user"]), str(row["call"])): _Calls(
                     int(row["count"]),
-                    float(row["since"]),
+                    min(float(row["since"]), latest),
                     frozenset(map(str, row["names"])),
                 )
                 for row in rows

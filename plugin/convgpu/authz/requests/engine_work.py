@@ -12,7 +12,7 @@ _MOST_FILES: Final = 100
 _LEAST_SIZE: Final = 64_000  # bytes of one of them
 # It keeps so much of what a container printed in its own memory.
 _MOST_BUFFER: Final = 16_000_000  # bytes
-_LONGEST_STOP: Final = 3600  # seconds
+LONGEST_STOP: Final = 3600  # seconds
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 _SIZE: Final = re.compile(r"(\d{1,15}) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
 _POWERS: Final = " kmgtp"
@@ -50,7 +50,7 @@ def odd_ends(config: Mapping[str, object]) -> Iterator[str]:
     if go_json.texts(go_json.child(config, "healthcheck"), "test") == ["CMD"]:
         yield "healthcheck CMD"
     timeout = go_json.field(config, "stoptimeout")
-    if isinstance(timeout, int) and not 0 <= timeout <= _LONGEST_STOP:
+    if isinstance(timeout, int) and not 0 <= timeout <= LONGEST_STOP:
         yield "stoptimeout"
 
 

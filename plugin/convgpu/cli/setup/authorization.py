@@ -192,7 +192,7 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
     elif in_force and not named:
         problems.append(f"the Engine asks the plugin, and {path} does not name it: after a restart it will not.")
     if answer.get("error"):
-        problems.append(f"{answer['rules']} cannot be used, the rules from before stay: {answer['error']}")
+        problems.append(f"{answer['rules']} cannot be used, {answer['instead']}: {answer['error']}")
     if answer.get("engine_error"):
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
     if answer.get("quotas_error"):
@@ -222,8 +222,8 @@ def _exceeded(quotas: Iterable[dict[str, Any]]) -> Iterator[str]:
         if quota["running"] + quota["left"] > quota["total_quota"]:
             yield (
                 f"{_quota_text(quota)} on {quota['device']}, which is above the quota: the Engine started some without "
-                "asking (by `--restart always`, when it started itself), or the quota was made smaller. Stop some: "
-                "`convgpu ps` shows them."
+                "asking (by `--restart always`, when it started itself), an exemption let them pass, or the rules were "
+                "others then. Stop some: `convgpu ps` shows them."
             )
 
 

@@ -34,12 +34,14 @@ _ENGINE_TIMEOUT: Final = 10.0
 class Authorization(Record, frozen=True):
     """State of the plugin's authorization: the rules in force, whether the Engine answers, and the use of quotas.
 
-    `quotas_error` says why their use is not known.
+    `error` says why the file of rules cannot be used, `instead` what holds; `quotas_error` why the use of quotas is not
+    known.
     """
 
     mode: str
     rules: str
     error: str | None = None
+    instead: str = ""
     administrators: tuple[str, ...] = ()
     engine: str | None = None
     engine_error: str | None = None
@@ -123,6 +125,7 @@ def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: C
                 "paths": list(rules.strict.paths),
                 "rules": str(site.path),
                 "error": site.error,
+                "instead": site.instead if site.error else "",
                 "administrators": list(rules.administrators),
                 "judged": judged(),
                 "engine": version,

@@ -103,7 +103,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
     registry = CollectorRegistry()
     figures = metrics.create_blueprint(scheduler, registry, time.time)  # first: the scheduler's figures lead /metrics
-    site = RulesFile(settings.rules)
+    site = RulesFile(settings.rules, settings.directory / "rules-in-force.toml")
     judges = create_judges(scheduler, settings, site)
     app.unlimited, app.host_programs = judges.unlimited, judges.host_programs
     authorizer = Authorizer(judges.calls, site.rules)

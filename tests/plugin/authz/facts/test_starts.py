@@ -29,7 +29,7 @@ def test_a_start_counts_until_the_engine_has_answered_it(harness, start):
     harness.note("/v1.41/containers/c/start", {}, "bob")
     assert start("two").allow
     assert harness.start(slow, user="eve", is_answered=False).allow
-    harness.now += 601  # the Engine was killed meanwhile
+    harness.now += 4201  # its answer never came
     harness.rules = parse_rules('[users.eve]\ntotal_quota = "2g"')
     assert start("three", user="eve").allow
 
@@ -147,6 +147,29 @@ def test_a_start_counts_over_a_restart_of_the_plugin(harness, start):
     assert start("two").allow
 
 
+def test_a_start_whose_answer_the_plugin_missed_counts_for_minutes(harness, start):
+    """The worker was killed amid it: who removed that container should not wait for an hour."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob", is_answered=False).allow
+    harness.scheduler.since["one"] = harness.now + 5  # it has ended
+    for _ in range(2):  # more restarts make it no longer
+        harness.owners = Owners(harness.owners._path, lambda: harness.now)
+        harness.now += 89
+        assert start("two").rule == "total-quota-exceeded"
+    harness.now += 3
+    assert start("two").allow
+
+
+def test_a_restart_that_waits_for_an_hour_counts(harness, start):
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob", is_answered=False).allow
+    harness.scheduler.since["one"] = harness.now + 5
+    harness.now += 3700
+    assert start("two").rule == "total-quota-exceeded"
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[1]", '[{"user": "bob"}]', '[{"user":1,"call":"c","count":1,"since":[],"names":""}]']
 )
@@ -156,8 +179,12 @@ def test_a_damaged_file_of_starts_begins_anew(tmp_path, caplog, text):
     starts = UnansweredStarts(path, lambda: 1000.0)
     assert "cannot be read" in caplog.text
     starts.begin("bob", "c", {"one"})
-    assert UnansweredStarts(path, lambda: 1599.0).await_answer("one")
-    assert not UnansweredStarts(path, lambda: 1600.0).await_answer("one")
+    now = 1100.0
+    again = UnansweredStarts(path, lambda: now)
+    now += 179
+    assert again.await_answer("one")
+    now += 1
+    assert not again.await_answer("one")
 
 
 def test_starts_that_cannot_be_written_count(tmp_path, caplog):

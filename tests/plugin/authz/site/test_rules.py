@@ -144,3 +144,55 @@ def test_a_folder_in_place_of_the_file(file):
     file.path.mkdir()
     assert file.rules() == Rules()
     assert "directory" in file.error
+
+
+@pytest.fixture
+def restart(tmp_path):
+    return lambda: RulesFile(tmp_path / "rules.toml", tmp_path / "in-force.toml")
+
+
+STRICT = 'mode = "strict"\n[users.bob]\ntotal_quota = "6g"'
+
+
+def test_a_mistake_in_the_file_leaves_the_rules_from_before_also_over_a_restart(restart):
+    file = restart()
+    write(file, STRICT)
+    before = file.rules()
+    write(file, STRICT + "\nxx = 1")
+    for again in (file, restart(), restart()):
+        assert again.rules() == before
+        assert (again.error.splitlines()[0][:6], again.instead) == ("line 4", "the rules from before stay")
+    write(file, 'mode = "audit"')
+    again = restart()
+    assert (again.rules().mode, again.error) == ("audit", None)
+
+
+@pytest.mark.parametrize("kept", [None, "", "nonsense", b"\xff"])
+def test_without_rules_from_before_it_is_said_what_holds(restart, tmp_path, kept):
+    if kept is not None:
+        (tmp_path / "in-force.toml").write_bytes(kept if isinstance(kept, bytes) else kept.encode())
+    file = restart()
+    write(file, STRICT + "\nxx = 1")
+    if kept == "":  # as a file without a line would say
+        assert file.rules() == Rules()
+        return
+    assert file.rules() == Rules(mode="strict")
+    assert file.instead == "and strict rules without a list hold, and no quotas"
+
+
+def test_rules_whose_file_is_gone_are_not_kept(restart):
+    file = restart()
+    write(file, STRICT)
+    assert file.rules().mode == "strict"
+    file.path.unlink()
+    assert file.rules() == Rules()
+    write(file, "nonsense")
+    again = restart()
+    assert (again.rules(), again.instead) == (Rules(), "and the defaults hold")
+
+
+def test_rules_that_cannot_be_kept_are_in_force(tmp_path, caplog):
+    file = RulesFile(tmp_path / "rules.toml", tmp_path / "missing/in-force.toml")
+    write(file, STRICT)
+    assert file.rules().mode == "strict"
+    assert "cannot be written, so after a restart no earlier rules are known" in caplog.text
