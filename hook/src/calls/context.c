@@ -61,6 +61,7 @@ static void context_give(int device, uint64_t size) {
 static void context_give_ended(int device, uint64_t size) {
     context_give(device, size);
     growth_context_ended(device);
+    functions_end_last();
 }
 
 /* Creates what is charged; `state` is taken around the driver's call if `primary`. */

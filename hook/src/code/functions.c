@@ -7,6 +7,7 @@
 #include "tables/registry.h"
 
 _Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
+
 /* Around what changes; launches read without it. It is held for as long as a walk through all handles takes.
  */
 static struct spinlock lock;
@@ -26,8 +27,8 @@ static bool mixed; /* handles may go with something else than their owner */
 
 /* One number for both: two pairs share one only by an accident of 1 in 2^64. */
 static word name(word function, CUcontext context) {
-    word mixed = function ^ (word)(uintptr_t)context * UINT64_C(0xd6e8feb86659fd93);
-    return mixed != 0 ? mixed : 1;
+    word both = function ^ (word)(uintptr_t)context * UINT64_C(0xd6e8feb86659fd93);
+    return both != 0 ? both : 1;
 }
 
 /* As launches ask for it. A kernel of several contexts has no such name. */
@@ -190,18 +191,20 @@ void functions_end_owner(uint64_t owner, bool gone) {
     spinlock_unlock(&lock);
 }
 
-/* With the last context all functions go, and no kernel does. Who makes another one meanwhile counts already,
- * and nobody has functions of it before. */
-static void functions_drop(CUcontext context, uint64_t *sizes) {
-    (void)context, (void)sizes;
+/* Who makes another context counts before it has functions of it. */
+void functions_end_last(void) {
     struct allocations *functions = &handles[FUNCTIONS_FUNCTION];
     spinlock_lock(&lock);
-    if (growth_contexts() <= 1) {
+    if (growth_contexts() == 0) {
         allocations_mark(functions, ALLOCATIONS_ANY);
         allocations_drop(functions, ALLOCATIONS_ANY, leave, NULL);
     }
-    forget_all();
     spinlock_unlock(&lock);
+}
+
+static void functions_drop(CUcontext context, uint64_t *sizes) {
+    (void)context, (void)sizes;
+    functions_forget();
 }
 
 static void functions_reset(void) {

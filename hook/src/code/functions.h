@@ -56,6 +56,9 @@ void functions_add(enum functions_kind kind, word made, uint64_t owner);
  * library or of a function, and of that functions. So all is forgotten with whatever is unloaded. */
 void functions_mix(void);
 
+/* A context has ended: if it was the last, all functions are gone, and no kernel is. */
+void functions_end_last(void);
+
 /* The library of a kernel; 0: it is none. */
 uint64_t functions_library(word kernel);
 

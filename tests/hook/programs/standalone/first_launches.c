@@ -110,12 +110,17 @@ static void unload(unsigned owner, bool unseen) {
 /* A context has ended: the functions of modules go with the last. */
 static void end_context(void) {
     uint64_t sizes[1];
-    if (contexts == 1)
-        for (unsigned index = 0; index < HANDLES; index++)
-            if (live[index].owner != 0 && !live[index].is_kernel) memset(&live[index], 0, sizeof live[index]);
     for (const struct call_family *const *family = __start_convgpu_families; family < __stop_convgpu_families;
          family++)
         (*family)->drop(NULL, sizes);
+    bool is_last = contexts == 1;
+    if (is_last) contexts = 0;
+    functions_end_last();
+    if (is_last)
+        for (unsigned index = 0; index < HANDLES; index++)
+            if (live[index].owner != 0 && !live[index].is_kernel) memset(&live[index], 0, sizeof live[index]);
+    if (is_last) contexts = 1; /* another one is made */
+    functions_forget();
     forget_seen();
 }
 
