@@ -133,8 +133,8 @@ static void enter(enum functions_kind kind, struct allocation handle) {
     struct allocation there, replaced;
     enum functions_kind before;
     bool again = find_handle(handle.address, &before, &there);
-    bool stays = again && !there.dying && (before == kind || before == FUNCTIONS_KERNEL);
-    if (stays && (mixed || there.context == handle.context)) return;
+    bool is_alike = again && !there.dying && (before == kind || before == FUNCTIONS_KERNEL);
+    if (is_alike && there.context == handle.context) return;
     if (again) {
         forget_all();
         (void)allocations_remove(&handles[before], handle.address, &there);

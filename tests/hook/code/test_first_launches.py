@@ -18,9 +18,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(target, SOURCES / "standalone/first_launches.c", *PARTS, HOOK / "base/coarse_clock.c")
 
 
-def run(program: Path, seed: int, strange: int) -> tuple[int, int, int]:
+def run(program: Path, seed: int, *, strange: int = 0, foreign: int = 0) -> tuple[int, int, int]:
     """Return how many launches passed, how many were looked at, and whether the short path was shut."""
-    done = subprocess.run([program, str(seed), str(STEPS), str(strange)], text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        [program, str(seed), str(STEPS), str(strange), str(foreign)], text=True, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout
     [(passed, looked, shut)] = re.findall(r"^passed (\d+), looked (\d+), shut (\d)$", done.stdout)
     return int(passed), int(looked), int(shut)
@@ -28,7 +30,7 @@ def run(program: Path, seed: int, strange: int) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_no_function_passes_before_it_was_looked_at(program: Path, seed: int) -> None:
-    passed, looked, shut = run(program, seed, 0)
+    passed, looked, shut = run(program, seed)
     assert passed > 1000
     assert looked > 1000
     assert shut == 0
@@ -36,6 +38,14 @@ def test_no_function_passes_before_it_was_looked_at(program: Path, seed: int) ->
 
 @pytest.mark.parametrize("seed", range(10))
 def test_nothing_passes_any_more_once_a_handle_came_in_a_way_that_is_not_hooked(program: Path, seed: int) -> None:
-    _passed, looked, shut = run(program, seed, 20)
+    _passed, looked, shut = run(program, seed, strange=20)
     assert looked > 1000
     assert shut == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_functions_of_a_librarys_module_wait_again_when_their_handles_come_again(program: Path, seed: int) -> None:
+    passed, looked, shut = run(program, seed, foreign=4)
+    assert passed > 100
+    assert looked > 1000
+    assert shut == 0

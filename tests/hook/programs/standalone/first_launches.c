@@ -4,7 +4,10 @@
  * and handles come again as a driver gives them. A launch that passes unseen must be of a function that was
  * looked at, in its context, since it got its handle.
  *
- *   first_launches SEED STEPS STRANGE     one handle of so many is got in a way that is not hooked; 0: none
+ *   first_launches SEED STEPS STRANGE FOREIGN
+ *
+ * One handle of STRANGE is got in a way that is not hooked, one of FOREIGN from a module of its library; 0:
+ * none.
  *
  * Says what went wrong, then: passed N, looked N, shut N
  */
@@ -20,13 +23,13 @@ enum { HANDLES = 96, OWNERS = 8, CONTEXTS = 3, CHECK_ONE_IN = 50 };
 
 extern const struct call_family *const __start_convgpu_families[], *const __stop_convgpu_families[];
 _Atomic uint32_t gate_state = GATE_UNUSED;
-static unsigned strange, contexts = 1, wrong, passed, looked;
+static unsigned strange, foreign, contexts = 1, wrong, passed, looked;
 static bool shut;
 
 /* What a driver knows. `owner` is 0 for a handle that names nothing; `seen` by contexts. */
 static struct {
     unsigned owner, last_owner;
-    bool is_kernel, got, seen[CONTEXTS];
+    bool is_kernel, is_foreign, got, seen[CONTEXTS];
 } live[HANDLES];
 static bool loaded[OWNERS + 1]; /* the second half are libraries */
 
@@ -81,16 +84,21 @@ static void forget_seen(void) {
 }
 
 static void get(unsigned index, unsigned owner) {
+    bool is_foreign = foreign != 0 && index % foreign == 0;
+    if (is_foreign) owner = OWNERS / 2 + 1 + index % (OWNERS / 2); /* so that it comes again as that one's */
+    if (!loaded[owner]) return;
     if (live[index].owner == 0) {
         if (live[index].last_owner == owner) return;
         live[index].owner = owner;
         live[index].got = strange == 0 || below(strange) != 0;
-        live[index].is_kernel = live[index].got && owner > OWNERS / 2;
+        live[index].is_foreign = is_foreign;
+        live[index].is_kernel = live[index].got && !live[index].is_foreign && owner > OWNERS / 2;
     }
     owner = live[index].owner;
     if (!live[index].got) return;
+    if (live[index].is_foreign) functions_mix();
     functions_add(live[index].is_kernel ? FUNCTIONS_KERNEL : FUNCTIONS_FUNCTION, handle_of(index),
-                  owner_of(owner));
+                  owner_of(owner) + (live[index].is_foreign ? 0x10 : 0));
 }
 
 /* `unseen`: in a way that is not hooked, so that its handles come again as another's. */
@@ -138,7 +146,7 @@ static void check_all_open(void) {
         if (live[index].owner != 0) launch(index, 0);
     for (unsigned index = 0; index < HANDLES; index++) {
         bool may_wait = live[index].owner == 0 && live[index].last_owner != 0;
-        if (!shut && !may_wait && !short_path_is_open(handle_of(index)))
+        if (!shut && !may_wait && foreign == 0 && !short_path_is_open(handle_of(index)))
             fail("nothing waits, and closed", index);
     }
 }
@@ -149,7 +157,7 @@ static void step(void) {
         loaded[owner] = true;
     } else if (what < 4) {
         unload(owner, what == 0 && !shut);
-    } else if (what < 5) {
+    } else if (what < 5 && below(foreign != 0 ? 50 : 1) == 0) {
         change_contexts();
     } else if (what < 30) {
         get(index, owner);
@@ -167,8 +175,9 @@ static void start_strange(void) {
 }
 
 int main(int count, char **words) {
-    if (count != 4) return 2;
+    if (count != 5) return 2;
     strange = (unsigned)atoi(words[3]);
+    foreign = (unsigned)atoi(words[4]);
     if (strange > 0) start_strange();
     srandom((unsigned)atoi(words[1]));
     for (int left = atoi(words[2]); left > 0 && wrong == 0; left--) step();
