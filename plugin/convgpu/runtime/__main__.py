@@ -27,6 +27,7 @@ _PREFIX: Final = "--convgpu-"
 _OPTIONS: Final = ("memory", "runtime", "directory", "rules")
 _RULES: Final = "/etc/convgpu/rules.toml"
 _ENGINE_ROOT: Final = "/var/lib/docker"
+_PLUGINS: Final = "plugins.moby"  # moby, daemon/config/config.go
 _CREATES: Final = ("create", "run")
 _STEPS: Final = ("start", "delete")
 _NETWORK: Final = "CONVGPU_NETWORK="
@@ -72,9 +73,21 @@ def bundle_of(arguments: "Sequence[str]") -> str | None:
     return os.getcwd()  # noqa: PTH109 - pathlib is not imported
 
 
+def is_plugin(arguments: "Sequence[str]") -> bool:
+    """Tell whether a managed plugin of the Engine starts, which gives its plugins the default runtime.
+
+    They have a namespace of containerd for themselves, by which the directory of their states is called. Who may
+    install one is root of the host, and an Engine whose volumes have a driver that does not start ends in a panic.
+    """
+    root = next((index for index, argument in enumerate(arguments[:-1]) if argument == "--root"), None)
+    return root is not None and arguments[root + 1].rsplit("/", 1)[-1] == _PLUGINS
+
+
 def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
-    bundle = bundle_of(arguments)
     runtime = own.get("runtime") or "runc"
+    if is_plugin(arguments):
+        os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted
+    bundle = bundle_of(arguments)
     if bundle is not None:
         _edit(bundle, own, arguments[-1])
     elif "exec" in arguments and (rules := _strict_rules(own)) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convgpu.runtime.__main__ import bundle_of, split
+from convgpu.runtime.__main__ import bundle_of, is_plugin, split
 from convgpu.runtime.cdi import names, specification
 from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.edits import Host, NoLimit, inject_limit, injected_hooks, injected_mounts, uses_gpu, volume_options
@@ -235,3 +235,20 @@ def test_the_one_plugin_of_the_host_is_found(tmp_path: Path) -> None:
             assert find_directory(tmp_path) == folder
     with pytest.raises(NoScheduler, match="more than one ConvGPU plugin"):
         find_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--root", "/run/docker/runtime-runc/plugins.moby", "--log", "l", "create", "--bundle", "/b", "id"], True),
+        (
+            ["--root", "/run/docker/runtime-runc/moby", "--log", "l", "create", "--bundle", "/b/plugins.moby", "id"],
+            False,
+        ),
+        (["--root", "/plugins.moby/x", "create", "--root", "/plugins.moby", "id"], False),
+        (["create", "plugins.moby"], False),
+        (["--root"], False),
+    ],
+)
+def test_the_engines_plugins_are_known_by_the_directory_of_their_states(arguments, expected):
+    assert is_plugin(arguments) is expected

@@ -146,3 +146,15 @@ def test_a_list_that_is_written_from_what_ran_permits_it(raw, site):
     finally:
         rules.write_text(before)
         raw.remove(container)
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_the_engine_comes_back(site, raw, how):
+    """It starts its plugins with the default runtime, which judges by the site's rules; without them it panics."""
+    assert run(raw, strict_site.INNOCENTS["volumes"]) is None
+    site("volume", "create", "--driver", "convgpu", "--opt", "memory=1g", f"kept-{how}")
+    getattr(site, how)()
+    site.start()
+    site.wait_for_plugin("convgpu")
+    assert site("volume", "rm", f"kept-{how}").strip() == f"kept-{how}"
+    assert run(raw, strict_site.INNOCENTS["data"]) is None
