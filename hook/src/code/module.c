@@ -250,13 +250,18 @@ CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *nam
     return result;
 }
 
-/* `count` is the room that the program has, of which the driver fills what there is. */
+/* `room` is the program's, `there` how many handles there are: behind them may lie others of the last call.
+ */
+static void add_listed(enum functions_kind kind, void **listed, unsigned room, unsigned there, void *owner) {
+    for (unsigned index = 0; index < room && index < there; index++)
+        functions_add(kind, handle(listed[index]), handle(owner));
+}
+
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
     unsigned there = 0;
     CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
     (void)DRIVER(cuLibraryGetKernelCount, &there, library);
-    for (unsigned index = 0; result == CUDA_SUCCESS && index < count && index < there; index++)
-        functions_add(FUNCTIONS_KERNEL, handle(kernels[index]), handle(library));
+    if (result == CUDA_SUCCESS) add_listed(FUNCTIONS_KERNEL, kernels, count, there, library);
     return result;
 }
 
@@ -270,8 +275,7 @@ CUresult hooked_cuModuleEnumerateFunctions(void **functions, unsigned count, voi
     unsigned there = 0;
     CUresult result = DRIVER(cuModuleEnumerateFunctions, functions, count, module);
     (void)DRIVER(cuModuleGetFunctionCount, &there, module);
-    for (unsigned index = 0; result == CUDA_SUCCESS && index < count && index < there; index++)
-        functions_add(FUNCTIONS_FUNCTION, handle(functions[index]), handle(module));
+    if (result == CUDA_SUCCESS) add_listed(FUNCTIONS_FUNCTION, functions, count, there, module);
     return result;
 }
 

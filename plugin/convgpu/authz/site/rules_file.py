@@ -1,6 +1,7 @@
 """The file with the rules of a site, read again whenever it has changed."""
 
 import contextlib
+import hashlib
 import logging
 import os
 import threading
@@ -82,7 +83,9 @@ class RulesFile:
         """Return the rules from before the restart, or what holds without them, and how to say that."""
         with contextlib.suppress(OSError, UnicodeDecodeError, RulesError):
             if self._kept is not None:
-                return parse_rules(_read(self._kept)), _STAY
+                mark, _, text = self._kept.read_bytes().decode("utf-8").partition("\n")
+                if mark == _mark(text):  # else it was cut off, and what is left could permit more
+                    return parse_rules(text), _STAY
         if self._says_strict():
             # The defaults permit what this site does not.
             return Rules(mode="strict"), "and strict rules without a list hold, and no quotas"
@@ -95,7 +98,7 @@ class RulesFile:
         new = self._kept.with_name(self._kept.name + ".new")
         try:
             if text:
-                new.write_text(text)
+                new.write_text(f"{_mark(text)}\n{text}")
                 new.replace(self._kept)
             else:
                 self._kept.unlink(missing_ok=True)
@@ -107,6 +110,10 @@ class RulesFile:
             return says_strict(self.path.read_bytes()[:_MAX_BYTES])
         except OSError:
             return False
+
+
+def _mark(text: str) -> str:
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _read(path: Path) -> str:

@@ -167,17 +167,22 @@ def test_a_mistake_in_the_file_leaves_the_rules_from_before_also_over_a_restart(
     assert (again.rules().mode, again.error) == ("audit", None)
 
 
-@pytest.mark.parametrize("kept", [None, "", "nonsense", b"\xff"])
+@pytest.mark.parametrize("kept", [None, b"", b"nonsense", b"\xff", STRICT.encode(), "cut"])
 def test_without_rules_from_before_it_is_said_what_holds(restart, tmp_path, kept):
-    if kept is not None:
-        (tmp_path / "in-force.toml").write_bytes(kept if isinstance(kept, bytes) else kept.encode())
-    file = restart()
-    write(file, STRICT + "\nxx = 1")
-    if kept == "":  # as a file without a line would say
-        assert file.rules() == Rules()
-        return
-    assert file.rules() == Rules(mode="strict")
-    assert file.instead == "and strict rules without a list hold, and no quotas"
+    """A copy that is cut off, at whatever place, would have a site without its quotas."""
+    copy = tmp_path / "in-force.toml"
+    write(restart(), STRICT)
+    assert restart().rules().users
+    whole = copy.read_bytes()
+    write(restart(), STRICT + "\nxx = 1")
+    assert restart().rules().users
+    copy.unlink()
+    for part in (kept,) if kept != "cut" else (whole[:size] for size in range(len(whole))):
+        if part is not None:
+            copy.write_bytes(part)
+        file = restart()
+        assert file.rules() == Rules(mode="strict")
+        assert file.instead == "and strict rules without a list hold, and no quotas"
 
 
 def test_rules_whose_file_is_gone_are_not_kept(restart):
