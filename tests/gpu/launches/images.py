@@ -13,7 +13,7 @@ INPUT_PTX = 1
 GIB = 1 << 30
 HEAD = ".version 7.0\n.target sm_70\n.address_size 64\n"
 STACK = """
-.visible .entry stack(.param .u64 out, .param .u32 at) {
+.visible .entry %s(.param .u64 out, .param .u32 at) {
     .local .align 16 .b8 room[%d];
     .reg .b64 %%rd<6>;
     .reg .b32 %%r<6>;
@@ -79,8 +79,13 @@ FIRST = """
 
 def stack(size: int, simulated: bool) -> tuple[bytes, bytes]:
     """Return an image whose kernel needs `size` bytes of local memory a thread, and the kernel's name."""
-    text = f"variables=0 code=0 local={size}" if simulated else HEAD + STACK % size
+    text = f"variables=0 code=0 local={size}" if simulated else HEAD + STACK % ("stack", size)
     return text.encode() + b"\0", b"stack"
+
+
+def stacks(size: int) -> bytes:
+    """Return PTX with such a kernel, and one named "small" that needs 16 bytes."""
+    return (HEAD + STACK % ("stack", size) + STACK % ("small", 16)).encode() + b"\0"
 
 
 def heap(simulated: bool) -> tuple[bytes, bytes]:

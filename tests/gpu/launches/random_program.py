@@ -126,13 +126,21 @@ class Walk:
         if len(self.owners) > 12:
             return
         library = self.random.random() < 0.5
-        (image, name), made, kernel = self.image(), c_void_p(), c_void_p()
+        image, name = self.image()
         result, made = self.cuda.load(image, library)
-        if not self.told("cuLibraryLoadData" if library else "cuModuleLoadData", result):
-            return
-        call = "cuLibraryGetKernel" if library else "cuModuleGetFunction"
-        if self.ask(call, byref(kernel), made, name):
-            self.owners.append((made, library, kernel))
+        if self.told("cuLibraryLoadData" if library else "cuModuleLoadData", result):
+            kernel = self.kernel(made, library, name)
+            if kernel is not None:
+                self.owners.append((made, library, kernel))
+
+    def kernel(self, owner: c_void_p, library: bool, name: bytes) -> c_void_p | None:
+        """Get the kernel of an image, by its name or listed."""
+        found, listed = c_void_p(), (c_void_p * 1)()
+        if self.random.random() < 0.5:
+            call = "cuLibraryGetKernel" if library else "cuModuleGetFunction"
+            return found if self.ask(call, byref(found), owner, name) else None
+        call = "cuLibraryEnumerateKernels" if library else "cuModuleEnumerateFunctions"
+        return c_void_p(listed[0]) if self.ask(call, listed, c_uint(1), owner) and listed[0] else None
 
     def unload(self) -> None:
         if self.owners:

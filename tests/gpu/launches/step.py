@@ -43,6 +43,34 @@ def launches(cuda: Cuda, size: str, owner: str) -> Iterator[Answer]:
         yield form, cuda.launch(function, form)
 
 
+def obtain(cuda: Cuda, way: str, size: str) -> c_void_p:
+    """Return the same kernel, got in that way from an image of two whose other was launched before."""
+    library, found, listed = way in {"kernels", "form", "library"}, c_void_p(), (c_void_p * 2)()
+    result, owner = cuda.load(images.stacks(int(size)), library)
+    assert result == 0, f"an image that takes nothing is refused: {result}"
+    small = cuda.function(owner, b"small", library)
+    assert cuda.launch(small) == 0, "a kernel that takes nothing is refused"
+    if way in {"functions", "kernels"}:
+        call = "cuLibraryEnumerateKernels" if library else "cuModuleEnumerateFunctions"
+        cuda.must(call, listed, c_uint(2), owner)
+        return c_void_p(next(handle for handle in listed if handle != small.value))
+    if way == "form":
+        cuda.must("cuKernelGetFunction", byref(found), cuda.function(owner, b"stack", library))
+        return found
+    cuda.must(*(("cuLibraryGetModule", byref(found), owner) if library else ("cuFuncGetModule", byref(found), small)))
+    return cuda.function(found, b"stack", library=False)
+
+
+def obtained(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
+    """Launch a kernel with so much local memory that was got in that way, after 300 launches of others."""
+    for _time in range(100):
+        others = kernel(cuda, images.stack(16, cuda.simulated), library=False)
+        assert [cuda.launch(others) for _launch in range(3)] == [0] * 3, "a kernel that takes nothing is refused"
+    function = obtain(cuda, way, size)
+    for _time in range(3):
+        yield "cuLaunchKernel", cuda.launch(function)
+
+
 def graph(cuda: Cuda, size: str) -> Iterator[Answer]:
     """Put such a kernel into a graph, and launch that."""
     function = kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
@@ -204,6 +232,7 @@ def left(_cuda: Cuda, way: str, size: str, most: str = f"{6 << 30}") -> Iterator
 
 WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launches": launches,
+    "obtained": obtained,
     "graph": graph,
     "capture": capture,
     "limit": limit,
