@@ -2,7 +2,8 @@
 
 In turns of 400 launches, and in one process, so that what differs between processes is not in the figures; in several
 processes, because where code and data lie differs too. The driver's function is measured twice: what these two differ
-by, which are the same, is what the measure cannot tell. Other hooks to compare: CONVGPU_HOOKS=FILE:FILE.
+by, which are the same, is what the measure cannot tell; the hook's is compared with the mean of both. Other hooks to
+compare: CONVGPU_HOOKS=FILE:FILE.
 """
 
 import os
@@ -43,8 +44,8 @@ def find_hooks(running: Bench, count: int) -> dict[str, Path]:
 
 
 def added(processes: list[list[list[float]]], way: int) -> tuple[float, list[float]]:
-    """Return the median of what a way adds to the driver's first, of all rounds, and of each process."""
-    differences = [[took[way] - took[0] for took in rounds] for rounds in processes]
+    """Return the median of what a way adds to the driver's before it, of all rounds, and of each process."""
+    differences = [[took[way] - statistics.mean(took[:way]) for took in rounds] for rounds in processes]
     return statistics.median(chain.from_iterable(differences)), sorted(map(statistics.median, differences))
 
 

@@ -140,7 +140,8 @@ def attempt(card: Card, daemon: Daemon, folder: Path, row: Row) -> tuple[list[tu
 def judge(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int) -> str:
     """Return what is wrong, or nothing."""
     wanted = OUT_OF_MEMORY if row.refused else 0
-    some = row.refused and not row.way.startswith(("launches", "obtained"))  # what comes after the refused call takes nothing
+    # What comes after the refused call takes nothing.
+    some = row.refused and not row.way.startswith(("launches", "obtained"))
     if answers[0][1] != wanted or any(result not in {wanted, 0 if some else wanted} for _call, result in answers):
         return f"expected {wanted}"
     if lasting > row.limit + TOLERATED:
