@@ -79,7 +79,7 @@ def test_it_is_charged_until_nobody_has_it(join: Join, daemon: Daemon, folder: P
     assert code == OUT_OF_MEMORY, (daemon.directory / "log").read_text()
     number_of(stays, f"alloc {LIMIT - SIZE - CONTEXT}")
     assert used(daemon) == LIMIT
-    # Under load one look may list what the other has just allocated beside it, as of an unknown process.
+    # The first look of all may find the other with all that it had: nobody knows then whose that was, or since when.
     rows = daemon.admin.request("devices")["devices"][0]["unlimited"]
     assert [(row["id"], row["size"]) for row in rows if row["name"] == "a"] == [("", SIZE)]
     os.close(descriptor)
