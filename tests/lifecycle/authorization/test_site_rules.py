@@ -134,6 +134,20 @@ def test_rules_are_read_again(site):
     assert (site.rule("bob", *PRIVILEGED), site.status()["error"]) == ("passed", None)
 
 
+def test_rules_in_force_stay_while_the_file_has_a_mistake_and_the_plugin_is_killed(site):
+    site.rules('[users.bob]\nlargest_limit = "1g"')
+    assert held(site, "bob", "2g") == "limit-too-large"
+    site.rules('[users.bob]\nlargest_limit = "much"')
+    assert held(site, "bob", "2g") == "limit-too-large"
+    site.engine.wait_for("it has run for a while", lambda: min(map(_age, _servers(site))) > MIN_UPTIME)
+    started = site.engine.started("convgpu")
+    subprocess.run(["kill", "-KILL", str(site.engine.processes("convgpu")["plugin"])], check=True)
+    site.engine.wait_for("it is started again", lambda: site.engine.started("convgpu") != started)
+    site.engine.wait_for_plugin("convgpu")
+    assert held(site, "bob", "2g") == "limit-too-large"
+    assert site.status()["instead"] == "the rules from before stay"
+
+
 def held(site, user, memory, *options):
     words = (
         "run",
