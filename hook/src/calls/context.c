@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contexts: primary ones and those of cuCtxCreate.
+ * Primary contexts, and what all contexts have in common.
  *
  * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
  * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
@@ -8,8 +8,8 @@
  * that a release or a destroy (which may be what ends the pause) never waits for a paused creation. Around
  * the end of a context stands drain_lock() (gate/drain.h), taken before `state`.
  */
-#include "accounting/allocations.h"
-#include "accounting/charge.h"
+#include "calls/context.h"
+
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "base/coarse_clock.h"
@@ -33,18 +33,6 @@ struct device_contexts {
 static struct device_contexts devices[CONVGPU_MAX_DEVICES] = {
     [0 ... CONVGPU_MAX_DEVICES - 1] = {.creating = PTHREAD_MUTEX_INITIALIZER,
                                        .state = PTHREAD_MUTEX_INITIALIZER}};
-static struct allocations created = ALLOCATIONS_INITIALIZER; /* contexts of cuCtxCreate, by handle */
-
-/* One creation; `attempt` calls the driver and writes `context`. */
-struct creation {
-    struct charge charge;
-    charge_attempt *attempt;
-    CUcontext context;
-    CUdevice ordinal;
-    void *parameters;
-    int count;
-    unsigned flags;
-};
 
 static bool is_active(CUdevice ordinal) {
     unsigned flags;
@@ -52,13 +40,12 @@ static bool is_active(CUdevice ordinal) {
     return DRIVER(cuDevicePrimaryCtxGetState, ordinal, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-static void context_give(int device, uint64_t size) {
+void context_give(int device, uint64_t size) {
     account_remove_context((uint32_t)device, size);
     headroom_give(device, size);
 }
 
-/* What went with a context that has ended. */
-static void context_give_ended(int device, uint64_t size) {
+void context_give_ended(int device, uint64_t size) {
     context_give(device, size);
     growth_context_ended(device);
     functions_end_last();
@@ -86,9 +73,8 @@ static CUresult context_create_charged(struct creation *creation, struct device_
     return result;
 }
 
-/* Charges and creates; `creating` is held. What contexts grew is not measured for a context: it is corrected.
- */
-static CUresult context_create(int device, struct creation *creation, struct device_contexts *primary) {
+/* What contexts grew is not measured for a context: it is corrected. */
+CUresult context_create(int device, struct creation *creation, struct device_contexts *primary) {
     int round = 0;
     creation->charge.device = device;
     creation->charge.context = true;
@@ -100,8 +86,7 @@ static CUresult context_create(int device, struct creation *creation, struct dev
     return result;
 }
 
-/* Drops what lived in a context that has ended, and gives it back. */
-static void context_drop(CUcontext context) {
+void context_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     registry_drop(context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
@@ -201,8 +186,7 @@ static CUresult create_primary(int device, struct creation *creation) {
     return result;
 }
 
-/* A device without a limit here: the driver's own error if there is no such device, else no memory. */
-static CUresult refuse(struct creation *creation) {
+CUresult context_refuse(struct creation *creation) {
     unsigned flags;
     int active;
     if (DRIVER(cuDevicePrimaryCtxGetState, creation->ordinal, &flags, &active) != CUDA_SUCCESS)
@@ -216,7 +200,7 @@ CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
         .charge.call = "cuDevicePrimaryCtxRetain", .attempt = context_attempt_retain, .ordinal = ordinal};
     CUresult result;
     int device = device_of_ordinal(ordinal);
-    if (device < 0) return refuse(&creation);
+    if (device < 0) return context_refuse(&creation);
     if (!retain_active(&devices[device], &creation, &result)) {
         pthread_mutex_lock(&devices[device].creating);
         result = create_primary(device, &creation);
@@ -226,137 +210,15 @@ CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
     return result;
 }
 
-/* Calls `destroy` and gives back what was charged for the context and in it. */
-static CUresult context_destroy(CUcontext context, CUresult (*end)(CUcontext)) {
-    struct allocation entry, replaced;
-    if (!context) return end(context);
-    drain_lock();
-    bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
-    registry_mark(context);
-    CUresult result = end(context);
-    drain_unlock();
-    if (result == CUDA_SUCCESS) {
-        device_contexts_changed();
-        context_drop(context);
-        if (ours) context_give_ended((int)entry.device, entry.size);
-    } else {
-        registry_unmark(context);
-        if (ours) (void)allocations_insert(&created, entry, &replaced);
-    }
-    return result;
-}
-
-static CUresult driver_destroy_v1(CUcontext context) {
-    return DRIVER(cuCtxDestroy, context);
-}
-
-static CUresult driver_destroy(CUcontext context) {
-    return DRIVER(cuCtxDestroy_v2, context);
-}
-
-CUresult hooked_cuCtxDestroy(CUcontext context) {
-    return context_destroy(context, driver_destroy_v1);
-}
-
-CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
-    return context_destroy(context, driver_destroy);
-}
-
-/* `creating` is held. Until the program has the handle, no other thread can destroy it. */
-static CUresult context_create_entered(int device, struct creation *creation) {
-    struct allocation replaced = {0};
-    uint64_t more, less;
-    CUresult result = context_create(device, creation, NULL);
-    if (result != CUDA_SUCCESS) return result;
-    result = growth_correct(device, creation->charge.call, creation->charge.size, &more, &less);
-    creation->charge.size += more - less;
-    context_give(device, less);
-    struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
-                               .size = creation->charge.size,
-                               .device = (uint64_t)device};
-    if (result == CUDA_SUCCESS && !allocations_insert(&created, entry, &replaced))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        driver_destroy(creation->context);
-        context_give_ended(device, creation->charge.size);
-    }
-    return result;
-}
-
-static CUresult context_create_for(CUcontext *context, struct creation *creation) {
-    int device = device_of_ordinal(creation->ordinal);
-    if (device < 0) return refuse(creation);
+void context_lock_creation(int device) {
     pthread_mutex_lock(&devices[device].creating);
-    CUresult result = context_create_entered(device, creation);
+}
+
+void context_unlock_creation(int device) {
     pthread_mutex_unlock(&devices[device].creating);
-    if (result == CUDA_SUCCESS) *context = creation->context;
-    return result;
-}
-
-static CUresult context_attempt_v2(void *arguments) {
-    struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v2, &creation->context, creation->flags, creation->ordinal);
-}
-
-CUresult hooked_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal) {
-    struct creation creation = {
-        .charge.call = "cuCtxCreate", .attempt = context_attempt_v2, .flags = flags, .ordinal = ordinal};
-    return context_create_for(context, &creation);
-}
-
-static CUresult context_attempt_v1(void *arguments) {
-    struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate, &creation->context, creation->flags, creation->ordinal);
-}
-
-CUresult hooked_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
-    struct creation creation = {
-        .charge.call = "cuCtxCreate", .attempt = context_attempt_v1, .flags = flags, .ordinal = ordinal};
-    return context_create_for(context, &creation);
-}
-
-static CUresult context_attempt_v3(void *arguments) {
-    struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v3, &creation->context, creation->parameters, creation->count, creation->flags,
-                  creation->ordinal);
-}
-
-CUresult hooked_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
-                               CUdevice ordinal) {
-    struct creation creation = {.charge.call = "cuCtxCreate",
-                                .attempt = context_attempt_v3,
-                                .parameters = affinity,
-                                .count = count,
-                                .flags = flags,
-                                .ordinal = ordinal};
-    return context_create_for(context, &creation);
-}
-
-static CUresult context_attempt_v4(void *arguments) {
-    struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v4, &creation->context, creation->parameters, creation->flags,
-                  creation->ordinal);
-}
-
-CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice ordinal) {
-    struct creation creation = {.charge.call = "cuCtxCreate",
-                                .attempt = context_attempt_v4,
-                                .parameters = parameters,
-                                .flags = flags,
-                                .ordinal = ordinal};
-    return context_create_for(context, &creation);
-}
-
-/* For allocations_visit(). */
-static void context_show(const struct allocation *entry, void *argument) {
-    const struct registry_visitor *visitor = argument;
-    visitor->visit(&(struct live_allocation){REGISTRY_CONTEXT, (int)entry->device, entry->address,
-                                             entry->size, "cuCtxCreate", entry->made},
-                   visitor->argument);
 }
 
 static void context_enumerate(registry_visit *visit, void *argument) {
-    allocations_visit(&created, context_show, &(struct registry_visitor){visit, argument});
     for (int device = 0; device < (int)account_devices(); device++) {
         struct device_contexts *contexts = &devices[device];
         pthread_mutex_lock(&contexts->state);
@@ -372,6 +234,5 @@ static void context_reset(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         devices[device] = (struct device_contexts){.creating = PTHREAD_MUTEX_INITIALIZER,
                                                    .state = PTHREAD_MUTEX_INITIALIZER};
-    allocations_reset(&created);
 }
 REGISTER_FAMILY(context, .reset = context_reset, .enumerate = context_enumerate);

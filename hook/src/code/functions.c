@@ -23,7 +23,8 @@ static struct allocations handles[] = {
     [FUNCTIONS_FUNCTION] = ALLOCATIONS_INITIALIZER,
     [FUNCTIONS_KERNEL] = ALLOCATIONS_INITIALIZER,
 };
-static bool mixed; /* handles may go with something else than their owner */
+static bool mixed;      /* handles may go with something else than their owner */
+static unsigned ending; /* contexts: what their modules had may come again before they are seen to be gone */
 
 /* One number for both: two pairs share one only by an accident of 1 in 2^64. */
 static word name(word function, CUcontext context) {
@@ -133,7 +134,7 @@ static void enter(enum functions_kind kind, struct allocation handle) {
     struct allocation there, replaced;
     enum functions_kind before;
     bool again = find_handle(handle.address, &before, &there);
-    bool is_alike = again && !there.dying && (before == kind || before == FUNCTIONS_KERNEL);
+    bool is_alike = again && !there.dying && ending == 0 && (before == kind || before == FUNCTIONS_KERNEL);
     if (is_alike && there.context == handle.context) return;
     if (again) {
         forget_all();
@@ -202,9 +203,26 @@ void functions_end_last(void) {
     spinlock_unlock(&lock);
 }
 
+static void change_ending(int by, bool forgets) {
+    spinlock_lock(&lock);
+    ending += (unsigned)by;
+    if (forgets) forget_all();
+    spinlock_unlock(&lock);
+}
+
+static void functions_mark(CUcontext context) {
+    (void)context;
+    change_ending(1, false);
+}
+
+static void functions_unmark(CUcontext context) {
+    (void)context;
+    change_ending(-1, false);
+}
+
 static void functions_drop(CUcontext context, uint64_t *sizes) {
     (void)context, (void)sizes;
-    functions_forget();
+    change_ending(-1, true);
 }
 
 static void functions_reset(void) {
@@ -212,7 +230,9 @@ static void functions_reset(void) {
     for (int kind = FUNCTIONS_FUNCTION; kind <= FUNCTIONS_KERNEL; kind++) allocations_reset(&handles[kind]);
     lock = (struct spinlock){0};
     mixed = false;
+    ending = 0;
     short_path_reset();
     forget_all();
 }
-REGISTER_FAMILY(functions, .drop = functions_drop, .reset = functions_reset);
+REGISTER_FAMILY(functions, .mark = functions_mark, .unmark = functions_unmark, .drop = functions_drop,
+                .reset = functions_reset);

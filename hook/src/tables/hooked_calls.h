@@ -133,6 +133,8 @@
       (context, parameters, flags, device))                                                                  \
     X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, NONE, (CUcontext context), (context))                          \
     X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, NONE, (CUcontext context), (context))                       \
+    X(cuCtxAttach, cuCtxAttach, 2000, NONE, NONE, (CUcontext * context, unsigned flags), (context, flags))   \
+    X(cuCtxDetach, cuCtxDetach, 2000, NONE, NONE, (CUcontext context), (context))                            \
     X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE, MEMORY(green),                                        \
       (CUgreenCtx * green, void *description, CUdevice device, unsigned flags),                              \
       (green, description, device, flags))                                                                   \

@@ -24,7 +24,6 @@
 #define CONVGPU_UNHANDLED_CALLS(X)                                                                           \
     X(cuCheckpointProcessCheckpoint, CHECKPOINT)                                                             \
     X(cuCheckpointProcessRestore, CHECKPOINT)                                                                \
-    X(cuCtxAttach, OBJECT)                                                                                   \
     X(cuCtxResetPersistingL2Cache, OBJECT)                                                                   \
     X(cuDeviceGetDefaultMemPool, MAPPED)                                                                     \
     X(cuDeviceGetMemPool, MAPPED)                                                                            \

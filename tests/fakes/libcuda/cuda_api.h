@@ -105,6 +105,8 @@ CUDA_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int coun
 CUDA_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuCtxDestroy(CUcontext context);
 CUDA_EXPORT CUresult cuCtxDestroy_v2(CUcontext context);
+CUDA_EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags);
+CUDA_EXPORT CUresult cuCtxDetach(CUcontext context);
 CUDA_EXPORT CUresult cuCtxGetCurrent(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxSetCurrent(CUcontext context);
 CUDA_EXPORT CUresult cuCtxPushCurrent(CUcontext context);

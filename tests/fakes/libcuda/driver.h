@@ -23,7 +23,7 @@ struct context {
     bool primary;
     CUresult error; /* of work that failed: from then on the answer of every call */
     CUdevice device;
-    unsigned references; /* of a primary context; survives a reset */
+    unsigned references; /* of a primary context, survives a reset; of another one, attachments */
     unsigned flags;
     struct block *blocks;  /* freed with the context */
     struct arena slabs;    /* where its small blocks lie */

@@ -48,6 +48,8 @@
     X(cuCtxCreate, 12050, cuCtxCreate_v4, false)                                                             \
     X(cuCtxDestroy, 2000, cuCtxDestroy, false)                                                               \
     X(cuCtxDestroy, 4000, cuCtxDestroy_v2, false)                                                            \
+    X(cuCtxAttach, 2000, cuCtxAttach, false)                                                                 \
+    X(cuCtxDetach, 2000, cuCtxDetach, false)                                                                 \
     X(cuCtxGetCurrent, 4000, cuCtxGetCurrent, false)                                                         \
     X(cuCtxSetCurrent, 4000, cuCtxSetCurrent, false)                                                         \
     X(cuCtxPushCurrent, 2000, cuCtxPushCurrent, false)                                                       \

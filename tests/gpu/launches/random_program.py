@@ -188,7 +188,7 @@ class Walk:
             out, self.cuda.out = self.cuda.out, c_uint64()
             self.told("cuLaunchKernel", self.launch_there(owner, image[1]))
             self.cuda.out = out
-        self.ask("cuCtxDestroy_v2", made)
+        self.ask(self.random.choice(("cuCtxDestroy_v2", "cuCtxDetach")), made)
         self.cuda.must("cuCtxSetCurrent", self.primary)
 
     def launch_there(self, owner: c_void_p, name: bytes) -> int:

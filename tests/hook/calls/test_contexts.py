@@ -153,6 +153,36 @@ def test_a_destroy_that_fails_changes_nothing(session: Session) -> None:
     assert session.page.read(0) == HEADROOM - 512 * MIB
 
 
+def test_the_last_detach_ends_a_context(session: Session) -> None:
+    context = create(session, "create2 0", 512 * MIB, 0)
+    assert session.program.call(f"alloc {8 * MIB}").code == SUCCESS
+    assert session.program.call("attach").number == context
+    assert session.program.call("attach").number == context
+    for _time in range(2):
+        assert session.program.call(f"detach {context}").code == SUCCESS
+        assert session.page.read(0) == HEADROOM - 520 * MIB
+    assert session.program.call(f"detach {context}").code == SUCCESS
+    assert session.page.read(0) == HEADROOM
+    assert session.program.call(f"detach {context}").code == INVALID_CONTEXT
+    assert session.page.read(0) == HEADROOM
+
+
+def test_a_context_that_is_attached_is_destroyed_at_once(session: Session) -> None:
+    context = create(session, "create2 0", 512 * MIB, 0)
+    assert session.program.call("attach").number == context
+    assert session.program.call(f"destroy {context}").code == SUCCESS
+    assert session.page.read(0) == HEADROOM
+
+
+def test_a_primary_context_outlives_a_detach(session: Session) -> None:
+    primary = create(session, "retain 0", 512 * MIB, 0)
+    assert session.program.call(f"use {primary}").code == SUCCESS
+    assert session.program.call(f"detach {primary}").code == SUCCESS
+    assert session.page.read(0) == HEADROOM - 512 * MIB
+    assert session.program.call("release 0").code == SUCCESS
+    assert session.page.read(0) == HEADROOM
+
+
 def test_a_destroy_ends_the_pause_of_another_creation(session: Session) -> None:
     first = create(session, "create2 0", 512 * MIB, 900 * MIB)
     session.program.begin("create2 0", thread=1)

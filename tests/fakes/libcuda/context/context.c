@@ -208,6 +208,31 @@ CUresult cuCtxDestroy(CUcontext context) {
     return cuCtxDestroy_v2(context);
 }
 
+CUresult cuCtxAttach(CUcontext *context, unsigned flags) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (context == NULL || flags != 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *context = context_current();
+    if (*context == NULL) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (!(*context)->primary) (*context)->references++;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+/* The last one ends it; a primary one goes on (driver 580). */
+CUresult cuCtxDetach(CUcontext context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (!is_context(context) || context_current() != context) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (context->primary) return driver_leave(CUDA_SUCCESS);
+    if (context->references > 0) {
+        context->references--;
+        return driver_leave(CUDA_SUCCESS);
+    }
+    end(context);
+    depth--;
+    return driver_leave(CUDA_SUCCESS);
+}
+
 CUresult cuCtxGetCurrent(CUcontext *context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;

@@ -266,6 +266,10 @@ static CUresult run_context(const char *command, size_t *number, char *values) {
         return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
     else if (strcmp(command, "destroy1") == 0)
         return cuda.cuCtxDestroy((CUcontext)number[0]);
+    else if (strcmp(command, "attach") == 0)
+        result = cuda.cuCtxAttach(&context, 0);
+    else if (strcmp(command, "detach") == 0)
+        return cuda.cuCtxDetach((CUcontext)number[0]);
     else if (strcmp(command, "use") == 0)
         return set_current((CUcontext)number[0]);
     sprintf(values, " %p", (void *)context);

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contexts of cuCtxCreate. `attaching` is held around what counts who uses one, and taken before
+ * drain_lock().
+ */
+#include "accounting/allocations.h"
+#include "accounting/context_growth.h"
+#include "accounting/device.h"
+#include "calls/context.h"
+#include "gate/drain.h"
+#include "tables/registry.h"
+
+#include <pthread.h>
+
+static struct allocations created = ALLOCATIONS_INITIALIZER; /* by handle */
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+
+/* Calls `destroy` and gives back what was charged for the context and in it. */
+static CUresult context_destroy(CUcontext context, CUresult (*end)(CUcontext)) {
+    struct allocation entry, replaced;
+    if (!context) return end(context);
+    drain_lock();
+    bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
+    registry_mark(context);
+    CUresult result = end(context);
+    drain_unlock();
+    if (result == CUDA_SUCCESS) {
+        device_contexts_changed();
+        context_drop(context);
+        if (ours) context_give_ended((int)entry.device, entry.size);
+    } else {
+        registry_unmark(context);
+        if (ours) (void)allocations_insert(&created, entry, &replaced);
+    }
+    return result;
+}
+
+static CUresult driver_destroy_v1(CUcontext context) {
+    return DRIVER(cuCtxDestroy, context);
+}
+
+static CUresult driver_destroy(CUcontext context) {
+    return DRIVER(cuCtxDestroy_v2, context);
+}
+
+CUresult hooked_cuCtxDestroy(CUcontext context) {
+    return context_destroy(context, driver_destroy_v1);
+}
+
+CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
+    return context_destroy(context, driver_destroy);
+}
+
+static CUresult driver_detach(CUcontext context) {
+    return DRIVER(cuCtxDetach, context);
+}
+
+/* `value` of its entry counts them: who destroys it, ends it whatever they are. */
+static void change_attachments(CUcontext context, int64_t by) {
+    struct allocation entry, replaced;
+    if (!allocations_find(&created, (uint64_t)(uintptr_t)context, &entry)) return;
+    entry.value += (uint64_t)by;
+    (void)allocations_insert(&created, entry, &replaced);
+}
+
+CUresult hooked_cuCtxAttach(CUcontext *context, unsigned flags) {
+    pthread_mutex_lock(&attaching);
+    CUresult result = DRIVER(cuCtxAttach, context, flags);
+    if (result == CUDA_SUCCESS) change_attachments(*context, 1);
+    pthread_mutex_unlock(&attaching);
+    return result;
+}
+
+/* The last one ends it. A primary context it never ends (driver 580). */
+CUresult hooked_cuCtxDetach(CUcontext context) {
+    struct allocation entry;
+    pthread_mutex_lock(&attaching);
+    bool is_last = allocations_find(&created, (uint64_t)(uintptr_t)context, &entry) && entry.value == 0;
+    CUresult result = is_last ? context_destroy(context, driver_detach) : driver_detach(context);
+    if (result == CUDA_SUCCESS && !is_last) change_attachments(context, -1);
+    pthread_mutex_unlock(&attaching);
+    return result;
+}
+
+/* `creating` is held. Until the program has the handle, no other thread can destroy it. */
+static CUresult context_create_entered(int device, struct creation *creation) {
+    struct allocation replaced = {0};
+    uint64_t more, less;
+    CUresult result = context_create(device, creation, NULL);
+    if (result != CUDA_SUCCESS) return result;
+    result = growth_correct(device, creation->charge.call, creation->charge.size, &more, &less);
+    creation->charge.size += more - less;
+    context_give(device, less);
+    struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
+                               .size = creation->charge.size,
+                               .device = (uint64_t)device};
+    if (result == CUDA_SUCCESS && !allocations_insert(&created, entry, &replaced))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        driver_destroy(creation->context);
+        context_give_ended(device, creation->charge.size);
+    }
+    return result;
+}
+
+static CUresult context_create_for(CUcontext *context, struct creation *creation) {
+    int device = device_of_ordinal(creation->ordinal);
+    if (device < 0) return context_refuse(creation);
+    context_lock_creation(device);
+    CUresult result = context_create_entered(device, creation);
+    context_unlock_creation(device);
+    if (result == CUDA_SUCCESS) *context = creation->context;
+    return result;
+}
+
+static CUresult context_attempt_v2(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v2, &creation->context, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .charge.call = "cuCtxCreate", .attempt = context_attempt_v2, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+static CUresult context_attempt_v1(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate, &creation->context, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .charge.call = "cuCtxCreate", .attempt = context_attempt_v1, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+static CUresult context_attempt_v3(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v3, &creation->context, creation->parameters, creation->count, creation->flags,
+                  creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
+                               CUdevice ordinal) {
+    struct creation creation = {.charge.call = "cuCtxCreate",
+                                .attempt = context_attempt_v3,
+                                .parameters = affinity,
+                                .count = count,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+static CUresult context_attempt_v4(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v4, &creation->context, creation->parameters, creation->flags,
+                  creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {.charge.call = "cuCtxCreate",
+                                .attempt = context_attempt_v4,
+                                .parameters = parameters,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+/* For allocations_visit(). */
+static void context_show(const struct allocation *entry, void *argument) {
+    const struct registry_visitor *visitor = argument;
+    visitor->visit(&(struct live_allocation){REGISTRY_CONTEXT, (int)entry->device, entry->address,
+                                             entry->size, "cuCtxCreate", entry->made},
+                   visitor->argument);
+}
+
+static void created_context_enumerate(registry_visit *visit, void *argument) {
+    allocations_visit(&created, context_show, &(struct registry_visitor){visit, argument});
+}
+
+static void created_context_reset(void) {
+    attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    allocations_reset(&created);
+}
+REGISTER_FAMILY(created_context, .reset = created_context_reset, .enumerate = created_context_enumerate);
