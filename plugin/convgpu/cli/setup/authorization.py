@@ -59,6 +59,7 @@ Ends with 1 if something is wrong. --json prints an object:
 
 _PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
 _NOT_FOUND: Final = 404
+_SEE_LOG: Final = "See its log: journalctl -u docker | grep plugin="
 _STEP: Final = 0.05
 _SOCKETS: Final = Path("/run/docker/plugins")
 
@@ -181,16 +182,7 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         return Status("unknown", named, in_force=False, problems=(problem,))
     answer = _read_status(socket_path) if socket_path is not None else {}
     in_force = bool(answer) and socket_path is not None and _is_asked(engine, socket_path)
-    problems = []
-    if named and plugin != "enabled":
-        problems.append(
-            f"{path} names a plugin that is {plugin}: the Engine ends when it is restarted or reloaded. "
-            "Do `convgpu authz disable` now."
-        )
-    elif named and not in_force:
-        problems.append("the Engine does not ask the plugin although its settings name it: do `convgpu authz enable`.")
-    elif in_force and not named:
-        problems.append(f"the Engine asks the plugin, and {path} does not name it: after a restart it will not.")
+    problems = list(_engine_problems(path, plugin, named=named, answers=bool(answer), in_force=in_force))
     if answer.get("error"):
         problems.append(f"{answer['rules']} cannot be used, {answer['instead']}: {answer['error']}")
     if answer.get("engine_error"):
@@ -207,6 +199,23 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         "warnings": tuple(_warnings(engine, answer)) if strict_ones else (),
     }
     return Status(plugin, named, in_force, rules_error=answer.get("error"), quotas=quotas, **texts, **seen)
+
+
+def _engine_problems(path: Path, plugin: str, *, named: bool, answers: bool, in_force: bool) -> Iterator[str]:
+    if named and plugin != "enabled":
+        yield (
+            f"{path} names a plugin that is {plugin}: the Engine ends when it is restarted or reloaded. "
+            "Do `convgpu authz disable` now."
+        )
+    elif named and not answers:
+        yield (
+            "the plugin does not answer, and the Engine refuses calls about which it would ask it. "
+            f"If it was ended, it is started again within seconds: look again. {_SEE_LOG}"
+        )
+    elif named and not in_force:
+        yield "the Engine does not ask the plugin although its settings name it: do `convgpu authz enable`."
+    elif in_force and not named:
+        yield f"the Engine asks the plugin, and {path} does not name it: after a restart it will not."
 
 
 def _quota_text(quota: dict[str, Any]) -> str:
@@ -258,7 +267,7 @@ def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: in
     _, socket_path = _plugin(engine, driver)
     answer = _read_status(socket_path) if socket_path is not None else {}
     if not answer:
-        raise Unavailable(f"the plugin {driver} does not answer.\nSee its log: journalctl -u docker | grep plugin=")
+        raise Unavailable(f"the plugin {driver} does not answer.\n{_SEE_LOG}")
     if answer.get("engine_error"):
         raise Refused(
             f"the plugin could not judge any start: {answer['engine_error']}.\n"
