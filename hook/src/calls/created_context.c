@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contexts of cuCtxCreate. `attaching` is held around what counts who uses one, and taken before
- * drain_lock().
+ * The contexts of cuCtxCreate. drain_lock() is held around what counts who uses one, and around its end.
  */
 #include "accounting/allocations.h"
 #include "accounting/context_growth.h"
@@ -10,19 +9,37 @@
 #include "gate/drain.h"
 #include "tables/registry.h"
 
-#include <pthread.h>
-
 static struct allocations created = ALLOCATIONS_INITIALIZER; /* by handle */
-static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
-/* Calls `destroy` and gives back what was charged for the context and in it. */
-static CUresult context_destroy(CUcontext context, CUresult (*end)(CUcontext)) {
+static uint64_t handle(CUcontext context) {
+    return (uint64_t)(uintptr_t)context;
+}
+
+/* Lets go of one attachment of a context (`value` of its entry counts them); drain_lock() is held. False: it
+ * has none, and ends with this call. A primary context never ends so (driver 580). */
+static bool let_go(CUcontext context, CUresult *result) {
     struct allocation entry, replaced;
+    bool ours = allocations_find(&created, handle(context), &entry);
+    if (ours && entry.value == 0) return false;
+    *result = DRIVER(cuCtxDetach, context);
+    entry.value--;
+    if (ours && *result == CUDA_SUCCESS) (void)allocations_insert(&created, entry, &replaced);
+    return true;
+}
+
+/* Calls `end` and gives back what was charged for the context and in it. */
+static CUresult end_context(CUcontext context, CUresult (*end)(CUcontext), bool detaches) {
+    struct allocation entry, replaced;
+    CUresult result;
     if (!context) return end(context);
     drain_lock();
-    bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
+    if (detaches && let_go(context, &result)) {
+        drain_unlock();
+        return result;
+    }
+    bool ours = allocations_remove(&created, handle(context), &entry);
     registry_mark(context);
-    CUresult result = end(context);
+    result = end(context);
     drain_unlock();
     if (result == CUDA_SUCCESS) {
         device_contexts_changed();
@@ -43,42 +60,31 @@ static CUresult driver_destroy(CUcontext context) {
     return DRIVER(cuCtxDestroy_v2, context);
 }
 
-CUresult hooked_cuCtxDestroy(CUcontext context) {
-    return context_destroy(context, driver_destroy_v1);
-}
-
-CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
-    return context_destroy(context, driver_destroy);
-}
-
 static CUresult driver_detach(CUcontext context) {
     return DRIVER(cuCtxDetach, context);
 }
 
-/* `value` of its entry counts them: who destroys it, ends it whatever they are. */
-static void change_attachments(CUcontext context, int64_t by) {
-    struct allocation entry, replaced;
-    if (!allocations_find(&created, (uint64_t)(uintptr_t)context, &entry)) return;
-    entry.value += (uint64_t)by;
-    (void)allocations_insert(&created, entry, &replaced);
+CUresult hooked_cuCtxDestroy(CUcontext context) {
+    return end_context(context, driver_destroy_v1, false);
+}
+
+CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
+    return end_context(context, driver_destroy, false);
+}
+
+CUresult hooked_cuCtxDetach(CUcontext context) {
+    return end_context(context, driver_detach, true);
 }
 
 CUresult hooked_cuCtxAttach(CUcontext *context, unsigned flags) {
-    pthread_mutex_lock(&attaching);
+    struct allocation entry, replaced;
+    drain_lock();
     CUresult result = DRIVER(cuCtxAttach, context, flags);
-    if (result == CUDA_SUCCESS) change_attachments(*context, 1);
-    pthread_mutex_unlock(&attaching);
-    return result;
-}
-
-/* The last one ends it. A primary context it never ends (driver 580). */
-CUresult hooked_cuCtxDetach(CUcontext context) {
-    struct allocation entry;
-    pthread_mutex_lock(&attaching);
-    bool is_last = allocations_find(&created, (uint64_t)(uintptr_t)context, &entry) && entry.value == 0;
-    CUresult result = is_last ? context_destroy(context, driver_detach) : driver_detach(context);
-    if (result == CUDA_SUCCESS && !is_last) change_attachments(context, -1);
-    pthread_mutex_unlock(&attaching);
+    if (result == CUDA_SUCCESS && allocations_find(&created, handle(*context), &entry)) {
+        entry.value++;
+        (void)allocations_insert(&created, entry, &replaced);
+    }
+    drain_unlock();
     return result;
 }
 
@@ -91,9 +97,8 @@ static CUresult context_create_entered(int device, struct creation *creation) {
     result = growth_correct(device, creation->charge.call, creation->charge.size, &more, &less);
     creation->charge.size += more - less;
     context_give(device, less);
-    struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
-                               .size = creation->charge.size,
-                               .device = (uint64_t)device};
+    struct allocation entry = {
+        .address = handle(creation->context), .size = creation->charge.size, .device = (uint64_t)device};
     if (result == CUDA_SUCCESS && !allocations_insert(&created, entry, &replaced))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
@@ -180,7 +185,6 @@ static void created_context_enumerate(registry_visit *visit, void *argument) {
 }
 
 static void created_context_reset(void) {
-    attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&created);
 }
 REGISTER_FAMILY(created_context, .reset = created_context_reset, .enumerate = created_context_enumerate);
