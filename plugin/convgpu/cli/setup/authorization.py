@@ -307,10 +307,13 @@ def _is_there(engine: Engine, name: str) -> bool:
     return any(spot.exists() for spot in spots)
 
 
-def _read_status(socket_path: Path) -> dict[str, Any]:
-    """Return the plugin's status of its authorization; empty if it does not answer."""
+def _read_status(socket_path: Path, *, quotas: bool = True) -> dict[str, Any]:
+    """Return the plugin's status of its authorization; empty if it does not answer.
+
+    Without what quotas are used for it comes at once, also while the scheduler does not answer.
+    """
     try:
-        reply = RequestsHttp(socket_path).ask("GET", "/v1/authorization")
+        reply = RequestsHttp(socket_path).ask("GET", f"/v1/authorization?quotas={str(quotas).lower()}")
         answer = reply.json()
     except PermissionError as error:
         raise Unavailable(f"no permission to open {socket_path}.\nRun this as root: sudo convgpu authz ...") from error
@@ -323,12 +326,12 @@ def _is_asked(engine: Engine, socket_path: Path) -> bool:
     """Prove whether the plugin is asked: by an empty create, which every Engine refuses."""
     if engine.endpoint.socket is None:
         raise Unavailable("authorization can be looked at on the Engine's own host only.\nLog in there.")
-    before = _read_status(socket_path).get("judged")
+    before = _read_status(socket_path, quotas=False).get("judged")
     try:
         RequestsHttp(engine.endpoint.socket).ask("POST", "/containers/create", {})
     except (OSError, ValueError):
         return False
-    return bool(_read_status(socket_path).get("judged") != before)
+    return bool(_read_status(socket_path, quotas=False).get("judged") != before)
 
 
 def _becomes(engine: Engine, driver: str, *, in_force: bool) -> bool:

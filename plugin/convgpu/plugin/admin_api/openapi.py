@@ -151,7 +151,11 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         body=Drained,
         errors=(400, 404, 413),
     ),
-    ("GET", "/v1/authorization"): Operation("The rules of the authorization", Authorization),
+    ("GET", "/v1/authorization"): Operation(
+        "The rules of the authorization; `quotas=false`: without what quotas are used for",
+        Authorization,
+        query={"quotas": {"type": "boolean"}},
+    ),
 }
 
 _PROBLEMS: Final = {

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint, Response, jsonify, request
 
 from convgpu.authz.facts.device_nodes import HostDevices
 from convgpu.authz.facts.engine_root import EngineRoot
@@ -103,7 +103,10 @@ def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> 
 
 
 def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: Callable[[], int]) -> Blueprint:
-    """Return the route `/v1/authorization`, which `convgpu authz status` reads."""
+    """Return the route `/v1/authorization`, which `convgpu authz status` reads.
+
+    With `quotas=false` it leaves out what quotas are used for, which the scheduler has to be asked.
+    """
     blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
     engine = Engine(settings.engine, _ENGINE_TIMEOUT)
 
@@ -130,7 +133,7 @@ def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: C
                 "judged": judged(),
                 "engine": version,
                 "engine_error": engine_error,
-                **_use_of(quotas, rules),
+                **({} if request.args.get("quotas") == "false" else _use_of(quotas, rules)),
             }
         )
 
