@@ -119,7 +119,7 @@ def _edit(bundle: str, own: dict[str, str], container: str) -> None:
     import json  # noqa: PLC0415 - see above
     from pathlib import Path  # noqa: PLC0415
 
-    from convgpu.runtime.edits import inject_limit  # noqa: PLC0415
+    from convgpu.runtime.edits import inject_limit, uses_gpu  # noqa: PLC0415
 
     file = Path(bundle, "config.json")
     given = json.loads(file.read_bytes())
@@ -130,11 +130,11 @@ def _edit(bundle: str, own: dict[str, str], container: str) -> None:
     limited = None
     if _may_need_limit(config, opens):
         limited = inject_limit(config, _host(own, root, opens), own.get("memory"))
-    elif rules is not None:
+    edited = limited or config
+    if rules is not None and limited is None and not uses_gpu(config, _unknown_host(opens)):
         from convgpu.runtime.strict.driver_calls import without_driver_calls  # noqa: PLC0415
 
-        config = without_driver_calls(config)
-    edited = limited or config
+        edited = without_driver_calls(config)
     if edited is not given:
         fresh = file.with_name("config.json.convgpu")
         fresh.write_text(json.dumps(edited))
@@ -183,15 +183,21 @@ def _strict_rules(own: dict[str, str]) -> "StrictRules | None":
 
 def _may_need_limit(config: dict[str, Any], opens: "OpenSource") -> bool:
     """Tell whether a container has to do with GPUs; all others start without a plugin, too."""
-    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
-    from convgpu.runtime.edits import Host, NoLimit, inject_limit  # noqa: PLC0415
+    from convgpu.runtime.edits import NoLimit, inject_limit  # noqa: PLC0415 - see above
     from convgpu.runtime.last_word import HookUndone  # noqa: PLC0415
 
-    unknown = Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has, open_source=opens)
     try:
-        return inject_limit(config, unknown, "1") is not None
+        return inject_limit(config, _unknown_host(opens), "1") is not None
     except (NoLimit, HookUndone):
         return True
+
+
+def _unknown_host(opens: "OpenSource") -> "Host":
+    """Return a host without a plugin."""
+    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
+    from convgpu.runtime.edits import Host  # noqa: PLC0415
+
+    return Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has, open_source=opens)
 
 
 def _host(own: dict[str, str], root: "Path | None" = None, opens: "OpenSource | None" = None) -> "Host":

@@ -107,6 +107,8 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
         if has_gpu:
             refuse_undone(config, host.directory, _destinations(config, host), host.open_source)
         return None
+    if not has_gpu and any(_is_of_volume(mount, host) for mount in config.get("mounts") or ()):
+        return None  # the limit that it names is that of the volume
     limit = memory or default
     if not limit:
         raise NoLimit(
@@ -129,9 +131,16 @@ def _has_volume(config: Mapping[str, Any], host: Host) -> bool:
     mount = _mounts_by_target(config).get(MOUNT_PATH)
     if mount is None:
         return False
-    if re.fullmatch(_VOLUME, host.open_source(str(mount.get("source"))).path.removeprefix(f"{host.directory}/")):
+    if _is_of_volume(mount, host, part=False):
         return True
     raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would enforce the limit: mount it elsewhere")
+
+
+def _is_of_volume(mount: Mapping[str, Any], host: Host, *, part: bool = True) -> bool:
+    """Tell whether a ConvGPU volume is mounted, or a `part` of one."""
+    path = host.open_source(str(mount.get("source"))).path.removeprefix(f"{host.directory}/")
+    found = _VOLUME.match(path)
+    return found is not None and (found.end() == len(path) or (part and path[found.end()] == "/"))
 
 
 def _edit(config: Mapping[str, Any], host: Host, limit: str) -> dict[str, Any]:

@@ -250,6 +250,11 @@ def cdi(*names):
         # The Engine lets the last of several hold, whatever -e says.
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g", "convgpu.io/memory=9g"), [], "limit-too-large"),
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "injected"),
+        # Another container may hand such a one its GPU.
+        ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=9g"], "limit-too-large"),
+        ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=1g", "CONVGPU_BACKING=unified"], "limit-too-large"),
+        (cdi("convgpu.io/memory=9g"), [], "limit-too-large"),
+        ({"Runtime": "convgpu"}, ["CONVGPU_BACKING=unified"], "no-gpu"),
     ],
 )
 def test_injected_limits(harness, host, env, rule):
@@ -273,6 +278,17 @@ def test_a_second_limit_beside_a_volume_is_refused(harness):
     assert harness.start(inspected(runtime, [HOOK, "CONVGPU_MEMORY=2g"])).rule == "limited"  # which takes the volume
     elsewhere = inspected(runtime, ["LD_PRELOAD=/x/libconvgpu.so"], [{**OURS, "Destination": "/x"}])
     assert harness.start(elsewhere).rule == "hook-shadowed"
+
+
+def test_a_second_limit_is_refused_also_without_a_gpu(harness):
+    """A container had 15 GiB of a quota of 6: the volume's limit counted alone."""
+    elsewhere = [{**OURS, "Destination": "/x"}]
+    assert harness.start(inspected(cdi("convgpu.io/memory=2g"))).rule == "hook-shadowed"
+    assert harness.start(inspected({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=9g"], elsewhere)).rule == "hook-shadowed"
+    # Of these the runtime gives none another limit.
+    assert harness.start(inspected({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=9g"])).rule == "limited"
+    assert harness.start(inspected({"Runtime": "convgpu"}, [], elsewhere)).rule == "limited"
+    assert harness.start(inspected({}, ["CONVGPU_MEMORY=9g"], elsewhere)).rule == "limited"
 
 
 def test_exec_and_archive_are_judged_for_injected_limits(harness):

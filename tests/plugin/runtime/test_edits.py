@@ -38,6 +38,18 @@ def test_a_container_with_a_volume_is_left_alone() -> None:
     assert inject_limit(container("CONVGPU_MEMORY=1g", mounts=[volume]), CARD, "2g") is None
 
 
+def test_a_volume_elsewhere_has_the_only_limit_of_a_container_without_a_gpu() -> None:
+    """Nobody counts a second one; with a GPU authorization refuses it."""
+    for source in ("/d/volumes/0123456789abcdef", "/d/containers/0123456789abcdef", "/d/volumes/0123456789abcdef/x"):
+        mounts = [{"destination": "/vol", "type": "bind", "source": source}]
+        assert inject_limit(container("CONVGPU_MEMORY=1g", mounts=mounts), CARD, "2g") is None
+        named = container("CONVGPU_MEMORY=1g", "NVIDIA_VISIBLE_DEVICES=all", mounts=mounts)
+        assert inject_limit(named, CARD, "2g") is not None
+    for source in ("/d/volumes/0123456789abcdef0", "/e/volumes/0123456789abcdef", "/d/driver"):
+        mounts = [{"destination": "/vol", "type": "bind", "source": source}]
+        assert inject_limit(container("CONVGPU_MEMORY=1g", mounts=mounts), CARD, "2g") is not None
+
+
 def test_a_container_with_something_else_in_the_volumes_place_is_refused() -> None:
     for place in ({"type": "tmpfs", "source": "tmpfs"}, {"type": "bind", "source": "/data"}, {"type": "tmpfs"}):
         mounted = [{"destination": "/run/convgpu", **place}]

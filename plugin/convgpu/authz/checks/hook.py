@@ -89,9 +89,10 @@ def shadowing_mounts(subject: Subject) -> Iterator[Refusal]:
 def second_limit(subject: Subject) -> Iterator[Refusal]:
     """Refuse a limit that the runtime or a CDI device would inject beside a ConvGPU volume.
 
-    A CDI device mounts its folder over the volume. The runtime leaves a volume at MOUNT_PATH alone.
+    A CDI device mounts its folder over the volume. The runtime leaves a volume at MOUNT_PATH alone. Nobody would count
+    the other limit, so it is none either for a container that asks for no GPU: another one may hand it one over.
     """
-    if subject.gpu is None or not subject.volumes or subject.injection is None:
+    if not subject.would_inject or not subject.volumes or subject.injection is None:
         return
     at_mount_path = any(mount.target == MOUNT_PATH and not mount.subpath for mount in subject.volumes)
     if subject.injection.by_device:

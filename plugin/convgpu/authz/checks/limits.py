@@ -29,10 +29,10 @@ def requested_limits(subject: Subject) -> Iterator[Refusal]:
             else:
                 variables = subject.container.environment
                 yield from volume_options(subject, volume.options, variables, needed=subject.gpu is not None)
-    elif subject.needs_hook and subject.injection is not None:
+    elif subject.injected is not None:
         environment = subject.container.environment
         options = {name: environment.get(variable) for variable, name in _INJECTED.items()}
-        options["memory"] = subject.injection.memory
+        options["memory"] = subject.injected.memory
         yield from volume_options(subject, {name: value for name, value in options.items() if value is not None}, {})
 
 

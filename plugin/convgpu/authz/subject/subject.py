@@ -75,9 +75,17 @@ class Subject:
     gpus: tuple[Device, ...] = ()
 
     @property
+    def would_inject(self) -> bool:
+        """Whether a limit is injected if no ConvGPU volume stands in the way (runtime/edits.py, `inject_limit`)."""
+        if self.injection is None:
+            return False
+        names_limit = bool(self.container.environment.get("CONVGPU_MEMORY"))
+        return self.injection.by_device or self.gpu is not None or names_limit
+
+    @property
     def injected(self) -> Injection | None:
-        """The injection that limits the container; beside a ConvGPU volume none does."""
-        return None if self.volumes else self.injection
+        """The injection that limits the container; beside a ConvGPU volume none does (`second_limit`)."""
+        return self.injection if self.would_inject and not self.volumes else None
 
     @property
     def needs_hook(self) -> bool:
