@@ -1,4 +1,4 @@
-"""One limit for a container: beside that of a ConvGPU volume the runtime gives it no other, which nobody would count."""
+"""A container has one limit: beside that of a ConvGPU volume the runtime gives it no other, which no quota counts."""
 
 import pytest
 from raw_engine import RawEngine
@@ -20,7 +20,8 @@ def test_a_second_limit_is_refused_and_not_given(raw: RawEngine, site) -> None:
     assert (refused.denied, b"hook-shadowed" in refused.raw) == (True, True), refused
     # As a restart policy starts one that was made before.
     site.configure({"authorization-plugins": []})
-    made = [raw.post(create, with_volume(folder, "CONVGPU_MEMORY=16g")).json["Id"] for folder in ("/vol", "/run/convgpu")]
+    folders = ("/vol", "/run/convgpu")
+    made = [raw.post(create, with_volume(folder, "CONVGPU_MEMORY=16g")).json["Id"] for folder in folders]
     try:
         assert [raw.post(f"{API}/containers/{each}/start").status for each in made] == [204, 204]
         limits = [device["limit"] for row in site.containers("convgpu") for device in row["devices"]]
