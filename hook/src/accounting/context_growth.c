@@ -31,6 +31,7 @@ static struct device_growth {
     int contexts;              /* alive */
     uint64_t grown;            /* bytes charged beyond what the contexts took when they were made */
     _Atomic uint64_t hidden;
+    _Atomic bool owed;      /* what was measured last could not be had */
     _Atomic bool suspected; /* since the account was last read for a measurement */
 } devices[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] = {.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                                      .state = PTHREAD_MUTEX_INITIALIZER}};
@@ -111,6 +112,7 @@ void growth_context_ended(int device) {
     if (last) {
         gone = growth->grown;
         growth->grown = 0;
+        growth->owed = false;
     }
     pthread_mutex_unlock(&growth->state);
     if (gone > 0) growth_give_back(device, gone);
@@ -177,6 +179,7 @@ static CUresult growth_take(struct charge *charge, const struct measurement *mea
     struct device_growth *growth = &devices[device];
     CUresult result = headroom_add(charge, less(measured->size, measured->charged), false);
     growth->when = 0;
+    growth->owed = result != CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) { /* what is freed next is owed */
         account_watch((uint32_t)device, ACCOUNT_NOW);
         return result;
@@ -215,6 +218,10 @@ CUresult growth_charge_now(int device, const char *call) {
     return result;
 }
 
+bool growth_is_owed(int device) {
+    return devices[device].owed;
+}
+
 void growth_give(int device, uint64_t size) {
     (void)growth_shrink(device, size);
 }
@@ -232,6 +239,11 @@ void growth_fell(int device) {
     if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0) return;
     if (growth_measure(device, 0, &measured)) growth_believe_fall(device, &measured);
     pthread_mutex_unlock(&devices[device].measuring);
+}
+
+void growth_fell_elsewhere(int device) {
+    for (int other = 0; other < (int)CONVGPU_MAX_DEVICES; other++)
+        if (other != device && devices[other].grown > 0) growth_fell(other);
 }
 
 void growth_suspect(int device) {

@@ -28,6 +28,10 @@ CUresult growth_charge(int device, const char *call, uint64_t pending);
 /* The same, but waits while another thread asks, and does ask. */
 CUresult growth_charge_now(int device, const char *call);
 
+/* Whether what contexts grew could not be had when it was measured last: it is there, and charged to nobody.
+ */
+bool growth_is_owed(int device);
+
 /* Gives back what was charged and is promised no longer (promises/promises.h). */
 void growth_give_promised(int device, uint64_t size);
 
@@ -41,6 +45,9 @@ void growth_give(int device, uint64_t size);
 
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */
 void growth_fell(int device);
+
+/* The same of all devices but this one, whose contexts grew. */
+void growth_fell_elsewhere(int device);
 
 /* What was given back may not have left the driver: the next byte is not handed out before a measurement. */
 void growth_suspect(int device);

@@ -18,7 +18,7 @@ static uint64_t handle(CUcontext context) {
 /* Lets go of one attachment of a context (`value` of its entry counts them); drain_lock() is held. False: it
  * has none, and ends with this call. A primary context never ends so (driver 580). */
 static bool let_go(CUcontext context, CUresult *result) {
-    struct allocation entry, replaced;
+    struct allocation entry = {0}, replaced;
     bool ours = allocations_find(&created, handle(context), &entry);
     if (ours && entry.value == 0) return false;
     *result = DRIVER(cuCtxDetach, context);

@@ -253,8 +253,12 @@ static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *reque
         count > 0 ? charge_call_when_settled(&watched, request->attempt, request) : request->attempt(request);
     if (result == CUDA_SUCCESS) {
         graph_enter(request, context);
-        *exec = request->exec;
-        (void)sample_charge_fall(&before, "cuGraphInstantiate"); /* code of its kernels */
+        /* Code of its kernels, and what the driver takes for its nodes. */
+        result = sample_charge_fall(&before, "cuGraphInstantiate");
+        if (result == CUDA_SUCCESS)
+            *exec = request->exec;
+        else
+            (void)hooked_cuGraphExecDestroy(request->exec);
     } else {
         graph_uncharge(request);
     }
@@ -330,7 +334,9 @@ CUresult hooked_cuGraphExecDestroy(CUgraphExec exec) {
     int count = 0;
     for (int device = 0; device < (int)account_devices(); device++)
         if (allocations_remove(&execs, key(exec, device), &entries[count])) count++;
+    struct sample before = sample_take();
     CUresult result = DRIVER(cuGraphExecDestroy, exec);
+    if (result == CUDA_SUCCESS) sample_see_rise(&before);
     pthread_mutex_lock(&lock);
     for (int index = 0; index < count; index++) {
         int device = (int)entries[index].device;

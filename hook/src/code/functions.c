@@ -54,9 +54,11 @@ bool functions_know(word function, CUcontext context) {
     struct allocation entry;
     uint32_t since = functions_generation();
     if (growth_contexts() > 1 && functions_are_seen(name(function, context))) return true;
-    if (!allocations_find(&known, name(function, context), &entry)) return false;
-    show(function, context, since);
-    return true;
+    spinlock_lock(&lock);
+    bool found = functions_generation() == since && allocations_find(&known, name(function, context), &entry);
+    if (found) show(function, context, since);
+    spinlock_unlock(&lock);
+    return found;
 }
 
 static bool find_handle(word made, enum functions_kind *kind, struct allocation *found) {

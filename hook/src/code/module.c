@@ -5,8 +5,8 @@
  * is measured (context_growth.h) when the driver's free memory fell during the call; other processes make it
  * fall too, which costs a question in vain.
  *
- * A library belongs to no context: each takes its variables when it first needs them. `promising` is held
- * while they are charged, which may pause; what frees memory does not take it.
+ * A library belongs to no context: each takes its variables when it first needs them. `promising` of a
+ * context is held while they are charged, which may pause; what frees memory does not take it.
  */
 #include "code/module.h"
 
@@ -21,7 +21,8 @@
 
 #include <pthread.h>
 
-static pthread_mutex_t promising = PTHREAD_MUTEX_INITIALIZER;
+enum { LOCKS = 64 };
+static pthread_mutex_t promising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
 static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
 
 /* One load; its attempt writes `made`. */
@@ -65,8 +66,9 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
     if (result == CUDA_SUCCESS) {
         *made = loading->made;
     } else {
+        promises_rename(handle(loading->made), handle(loading)); /* the driver may give the handle again */
         unload(loading->made);
-        promise_end(handle(loading->made));
+        promise_end(handle(loading));
     }
     return result;
 }
@@ -86,9 +88,10 @@ CUresult module_promise_variables(int device, CUcontext context, const char *cal
     struct allocation entry;
     CUresult result = CUDA_SUCCESS;
     if (!allocations_find(&libraries, library, &entry) || promises_know(&promise)) return result;
-    pthread_mutex_lock(&promising);
+    pthread_mutex_t *lock = &promising[handle(context) * UINT64_C(0x9e3779b97f4a7c15) >> 58];
+    pthread_mutex_lock(lock);
     if (!promises_know(&promise)) result = promise_make(&promise, call, entry.value);
-    pthread_mutex_unlock(&promising);
+    pthread_mutex_unlock(lock);
     return result;
 }
 
@@ -265,8 +268,12 @@ CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *
     return result;
 }
 
+/* Where code is loaded lazily, it is here (CUDA programming guide, lazy loading): it is owed until it is had.
+ */
 CUresult hooked_cuModuleGetFunction(void **function, void *module, const char *name) {
+    struct sample before = sample_take();
     CUresult result = DRIVER(cuModuleGetFunction, function, module, name);
+    if (result == CUDA_SUCCESS) (void)sample_charge_fall(&before, "cuModuleGetFunction");
     if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_FUNCTION, handle(*function), handle(module));
     return result;
 }
@@ -309,16 +316,19 @@ CUresult hooked_cuModuleUnload(void *module) {
     return unload(module, unload_module);
 }
 
+/* It goes from all contexts, of other devices too, wherever it is current or not. */
 CUresult hooked_cuLibraryUnload(void *library) {
     struct allocation removed, replaced;
+    int device = sample_take().device;
     bool ours = allocations_remove(&libraries, handle(library), &removed);
     CUresult result = unload(library, unload_library);
     if (result != CUDA_SUCCESS && ours) (void)allocations_insert(&libraries, removed, &replaced);
+    if (result == CUDA_SUCCESS) growth_fell_elsewhere(device);
     return result;
 }
 
 static void module_reset(void) {
-    promising = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (int each = 0; each < LOCKS; each++) promising[each] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&libraries);
 }
 REGISTER_FAMILY(module, .reset = module_reset);

@@ -26,7 +26,7 @@ CUresult sample_charge_fall(struct sample *before, const char *call) {
     if (!before->seen || !read_unused(&unused)) return CUDA_SUCCESS;
     bool fell = unused < before->unused;
     before->unused = unused;
-    return fell ? growth_charge_now(before->device, call) : CUDA_SUCCESS;
+    return fell || growth_is_owed(before->device) ? growth_charge_now(before->device, call) : CUDA_SUCCESS;
 }
 
 void sample_see_rise(const struct sample *before) {

@@ -17,8 +17,9 @@ struct sample {
 
 struct sample sample_take(void);
 
-/* If the free memory fell since, measures, and charges what the contexts grew: CUDA_ERROR_OUT_OF_MEMORY if
- * that cannot be had, and it is owed. May pause. The sample is that of now then. */
+/* If the free memory fell since, or something is owed, measures, and charges what the contexts grew:
+ * CUDA_ERROR_OUT_OF_MEMORY if that cannot be had, and it is owed. May pause. The sample is that of now then.
+ */
 CUresult sample_charge_fall(struct sample *before, const char *call);
 
 /* If the free memory rose since, measures, and gives back what the contexts do not take any more. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `raising` is held while a larger stack is charged, which may pause: a second thread must not take it for
- * had before it is. What frees memory does not take it.
+ * `raising` of a context is held while a larger stack is charged, which may pause: a second thread must not
+ * take it for had before it is. What frees memory elsewhere does not take it.
  */
 #include "code/stacks.h"
 
@@ -16,10 +16,15 @@
 
 #include <pthread.h>
 
-enum { ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_THREADS = 39 };
+enum { ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_THREADS = 39, LOCKS = 64 };
 
-static pthread_mutex_t raising = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t raising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
 static struct allocations levels = ALLOCATIONS_INITIALIZER; /* by context; `value`: bytes a thread */
+
+/* Of several contexts now and then the same, which only takes time. */
+static pthread_mutex_t *lock_of(CUcontext context) {
+    return &raising[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> 58];
+}
 
 /* Threads that the current device can run at a time. 0: the driver does not tell. */
 static uint64_t threads(void) {
@@ -66,9 +71,9 @@ static CUresult raise_level(int device, CUcontext context, const char *call, uin
 
 CUresult stacks_raise(int device, CUcontext context, const char *call, uint64_t size) {
     if (size <= level(context)) return CUDA_SUCCESS;
-    pthread_mutex_lock(&raising);
+    pthread_mutex_lock(lock_of(context));
     CUresult result = raise_level(device, context, call, size);
-    pthread_mutex_unlock(&raising);
+    pthread_mutex_unlock(lock_of(context));
     return result;
 }
 
@@ -115,10 +120,12 @@ static CUresult set_limit(int device, CUcontext context, size_t size) {
     return result;
 }
 
+/* Forgotten before, too: a launch amid it could raise what was lowered, and is looked at for that. */
 CUresult stacks_set_limit(int device, CUcontext context, size_t size) {
-    pthread_mutex_lock(&raising);
+    functions_forget();
+    pthread_mutex_lock(lock_of(context));
     CUresult result = set_limit(device, context, size);
-    pthread_mutex_unlock(&raising);
+    pthread_mutex_unlock(lock_of(context));
     functions_forget();
     return result;
 }
@@ -130,7 +137,7 @@ static void stacks_drop(CUcontext context, uint64_t *sizes) {
 }
 
 static void stacks_reset(void) {
-    raising = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (int each = 0; each < LOCKS; each++) raising[each] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&levels);
 }
 REGISTER_FAMILY(stacks, .drop = stacks_drop, .reset = stacks_reset);

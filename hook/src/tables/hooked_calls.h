@@ -169,7 +169,8 @@
     X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE, NONE,                                             \
       (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
       (address, size, library, name))                                                                        \
-    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, MEMORY(limit <= CU_LIMIT_PENDING_LAUNCHES),                  \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE,                                                              \
+      MEMORY(limit <= CU_LIMIT_PENDING_LAUNCHES || limit > CU_LIMIT_CIG_SHMEM_FALLBACK),                     \
       (int limit, size_t size), (limit, size))                                                               \
     X(cuFuncLoad, cuFuncLoad, 12040, NONE, NONE, (void *function), (function))                               \
     X(cuModuleGetFunction, cuModuleGetFunction, 2000, NONE, NONE,                                            \

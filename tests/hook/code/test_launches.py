@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from daemon import Daemon, wait_until
-from grown import CONTEXT, LOCAL, STACKS, function_of, seen, usage
+from grown import CONTEXT, LOCAL, NODE, STACKS, function_of, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
 
@@ -50,7 +50,7 @@ def test_a_kernel_in_a_graph_is_refused_when_it_is_recorded(daemon: Daemon, join
         assert usage(daemon) == CONTEXT + 1024 * STACKS
     assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
     assert program.call(f"alloc {GIB}").code == SUCCESS  # measured by the way: what was promised is not charged again
-    assert usage(daemon) == CONTEXT + GIB + 1024 * STACKS
+    assert usage(daemon) == CONTEXT + GIB + 1024 * STACKS + 4 * NODE
 
 
 def test_a_captured_kernel_is_charged_when_it_is_captured(daemon: Daemon, join: Join) -> None:
@@ -63,7 +63,22 @@ def test_a_captured_kernel_is_charged_when_it_is_captured(daemon: Daemon, join: 
     graph = program.call(f"endcapture {stream}").number
     assert usage(daemon) == CONTEXT + 1024 * STACKS
     assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
-    seen(daemon, CONTEXT + 1024 * STACKS)
+    seen(daemon, CONTEXT + 1024 * STACKS + NODE)
+
+
+def test_an_executable_graph_is_refused_that_takes_too_much_for_its_kernels(daemon: Daemon, join: Join) -> None:
+    """Ten of them took 5.5 GiB with a limit of 2."""
+    program = join(daemon.container("a", memory="2g"))
+    function, graph = function_of(program, "0 0 0"), program.call("graph").number
+    for _kernel in range(12):
+        assert program.call(f"addkernel {graph} {function} 0").code == SUCCESS
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 32 * NODE}").code == SUCCESS
+    made = [program.call(f"instantiate {graph} 3") for _time in range(4)]
+    assert [each.code for each in made] == [SUCCESS, SUCCESS, OUT_OF_MEMORY, OUT_OF_MEMORY]
+    assert program.call(f"destroyexec {made[0].number}").code == SUCCESS
+    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
+    seen(daemon, 2 * GIB - 8 * NODE)
+    assert usage(daemon) == 2 * GIB - 8 * NODE
 
 
 def test_a_second_context_has_stacks_of_its_own(daemon: Daemon, join: Join) -> None:
@@ -121,3 +136,47 @@ def test_code_that_passes_a_full_limit_is_not_launched(daemon: Daemon, join: Joi
     seen(daemon, 2 * GIB + 92 * MIB)
     assert program.call(f"unload {module}").code == SUCCESS
     seen(daemon, 2 * GIB)
+
+
+def test_a_library_goes_from_a_device_that_is_not_current(daemon: Daemon, join: Join) -> None:
+    """Its variables stayed charged there until the next measurement, and others waited for them."""
+    program = join(daemon.container("a", memory="4g"))
+    there = program.call("create3 1").number
+    library = program.call(f"cubin {GIB} 5").number
+    kernel = program.call(f"kernel {library}").number
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert program.call(f"alloc {2 * GIB}").code == SUCCESS  # measured by the way
+    assert program.call("create3 0").code == SUCCESS
+    used = [device["usage"] for device in daemon.state("a")["devices"]]
+    assert used[1] >= CONTEXT + 3 * GIB
+    assert program.call(f"unloadlibrary {library}").code == SUCCESS
+    assert [device["usage"] for device in daemon.state("a")["devices"]] == [2 * CONTEXT, CONTEXT + 2 * GIB]
+    assert program.call(f"use {there}").code == SUCCESS
+    assert program.call(f"alloc {GIB}").code == SUCCESS
+
+
+def test_a_kernel_is_not_launched_while_its_code_cannot_be_had(daemon: Daemon, join: Join) -> None:
+    """The second launch ran: its code was there, so that nothing was taken any more."""
+    program = join(daemon.container("a", memory="2g"))
+    function = function_of(program, f"0 {92 * MIB} 0")
+    held = program.call(f"alloc {2 * GIB - CONTEXT}").number
+    assert [program.call(f"launchkernel {function} 0 0").code for _time in range(3)] == [OUT_OF_MEMORY] * 3
+    assert program.call(f"free {held}").code == SUCCESS
+    assert program.call(f"launchkernel {function} 0 0").code == SUCCESS
+
+
+def test_a_smaller_stack_is_had_while_another_context_waits_for_a_larger_one(daemon: Daemon, join: Join) -> None:
+    """It may be what the other waits for."""
+    holder = join(daemon.container("b", memory="12g"))
+    held = holder.call(f"alloc {11 * GIB}").number
+    program = join(daemon.container("a", memory="7g"))
+    one = program.call("retain 0").number
+    assert program.call("stack 9216").code == SUCCESS
+    assert program.call("create3 0").code == SUCCESS
+    function = function_of(program, "0 0 13312")
+    program.begin(f"launchkernel {function} 0 0")
+    wait_until(lambda: daemon.state("a")["waiting"], "the launch waits")
+    assert program.call(f"use {one}", 1).code == SUCCESS
+    assert program.call("stack 1024", 1).code == SUCCESS
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert program.result().code == SUCCESS

@@ -8,11 +8,14 @@
 #include "libcuda/work/work.h"
 
 #define KNOWN_FLAGS 15u
+#define NODE_SIZE   (UINT64_C(64) << 10) /* of the device, for a kernel; about as programs are seen to take */
 
 struct graph_exec {
     struct handle handle;
     struct graph *graph;
     unsigned count; /* nodes that the graph had when it was instantiated */
+    struct context *context;
+    uint64_t taken; /* bytes of the context's device, for its kernels */
     bool frees;     /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
 };
 
@@ -25,6 +28,23 @@ static bool has_memory_nodes(const struct graph *graph) {
     return node != NULL;
 }
 
+static bool take_for_kernels(struct graph_exec *exec, const struct graph *graph) {
+    exec->context = context_current();
+    for (const struct node *node = graph->nodes; exec->context != NULL && node != NULL; node = node->next)
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) exec->taken += NODE_SIZE;
+    if (exec->taken == 0) return true;
+    if (!device_take(exec->context->device, exec->taken)) return false;
+    exec->context->grown += exec->taken;
+    return true;
+}
+
+/* What went with its context is not there any more. */
+static void give_for_kernels(const struct graph_exec *exec) {
+    if (exec->taken == 0 || !exec->context->alive || exec->context->grown < exec->taken) return;
+    exec->context->grown -= exec->taken;
+    device_give(exec->context->device, exec->taken);
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, unsigned long long flags) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
@@ -34,6 +54,10 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, 
     if (graph->instances > 0 && has_memory_nodes(graph)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     struct graph_exec *exec = handle_new(HANDLE_GRAPH_EXEC, sizeof *exec);
     if (exec == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!take_for_kernels(exec, graph)) {
+        handle_delete(exec);
+        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
     exec->graph = graph;
     exec->count = graph->count;
     exec->frees = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -74,6 +98,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     if (result != CUDA_SUCCESS) return result;
     struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
     if (exec == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    give_for_kernels(exec);
     exec->graph->instances--;
     graph_unreference(exec->graph);
     handle_delete(exec);
