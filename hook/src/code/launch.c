@@ -59,10 +59,19 @@ static CUresult charge_known(const struct sample *in, word function, uint64_t li
 
 static CUresult look(struct launch *launch) {
     uint64_t library = functions_library(launch->function);
+    launch->stacks = stacks_level(launch->before.context);
     CUresult result = charge_known(&launch->before, launch->function, library);
     if (result != CUDA_SUCCESS) return result;
+    launch->raised = stacks_level(launch->before.context);
     load_code(launch->function, library);
     return sample_charge_fall(&launch->before, "a launch");
+}
+
+/* It is not launched, or the driver refused it, for its shape or shared memory: it has taken no stacks. */
+static void take_back(const struct launch *launch) {
+    const struct sample *in = &launch->before;
+    if (in->device < 0 || launch->raised <= launch->stacks || sample_fell(in)) return;
+    stacks_take_back(in->device, in->context, launch->stacks, launch->raised);
 }
 
 /* Whether it was looked at in the current context. */
@@ -83,6 +92,7 @@ CUresult launch_begin(struct launch *launch, word function, word stream) {
         launch->before = sample_take();
         if (launch->before.device >= 0) result = look(launch);
     }
+    if (result != CUDA_SUCCESS) take_back(launch);
     if (result != CUDA_SUCCESS || launch->before.device < 0) {
         pop(launch->pushed);
         launch->before.device = DEVICE_UNKNOWN;
@@ -92,6 +102,7 @@ CUresult launch_begin(struct launch *launch, word function, word stream) {
 
 void launch_end(struct launch *launch, CUresult result) {
     if (launch->before.device < 0) return;
+    if (result != CUDA_SUCCESS) take_back(launch);
     (void)sample_charge_fall(&launch->before, "a launch");
     if (result == CUDA_SUCCESS) functions_learn(launch->function, launch->before.context, launch->generation);
     pop(launch->pushed);

@@ -15,7 +15,8 @@ struct launch {
     word function;
     struct sample before; /* `device` is negative when nothing is to be done afterwards */
     uint32_t generation;
-    bool pushed; /* the context that it runs in was made current */
+    uint64_t stacks, raised; /* bytes of each thread's stack before and after */
+    bool pushed;             /* the context that it runs in was made current */
 };
 
 /* Before the launch, with no lock held. CUDA_ERROR_OUT_OF_MEMORY: what it needs cannot be had, and it must

@@ -29,6 +29,11 @@ CUresult sample_charge_fall(struct sample *before, const char *call) {
     return fell || growth_is_owed(before->device) ? growth_charge_now(before->device, call) : CUDA_SUCCESS;
 }
 
+bool sample_fell(const struct sample *before) {
+    size_t unused;
+    return !before->seen || !read_unused(&unused) || unused < before->unused;
+}
+
 void sample_see_rise(const struct sample *before) {
     size_t unused;
     if (before->seen && read_unused(&unused) && unused > before->unused) growth_fell(before->device);

@@ -22,6 +22,9 @@ struct sample sample_take(void);
  */
 CUresult sample_charge_fall(struct sample *before, const char *call);
 
+/* Whether the free memory fell since; true as well if nobody can tell. */
+bool sample_fell(const struct sample *before);
+
 /* If the free memory rose since, measures, and gives back what the contexts do not take any more. */
 void sample_see_rise(const struct sample *before);
 

@@ -47,8 +47,7 @@ static uint64_t read_limit(void) {
     return limit;
 }
 
-/* What each thread has now. */
-static uint64_t level(CUcontext context) {
+uint64_t stacks_level(CUcontext context) {
     struct allocation entry;
     uint64_t limit = read_limit();
     bool raised = allocations_find(&levels, (uint64_t)(uintptr_t)context, &entry);
@@ -61,7 +60,7 @@ static void set_level(CUcontext context, uint64_t each) {
 }
 
 static CUresult raise_level(int device, CUcontext context, const char *call, uint64_t size) {
-    uint64_t now = level(context);
+    uint64_t now = stacks_level(context);
     if (size <= now) return CUDA_SUCCESS;
     struct promise promise = {.kind = PROMISE_STACKS, .device = device, .context = context};
     CUresult result = promise_make(&promise, call, bytes(size - now));
@@ -70,11 +69,23 @@ static CUresult raise_level(int device, CUcontext context, const char *call, uin
 }
 
 CUresult stacks_raise(int device, CUcontext context, const char *call, uint64_t size) {
-    if (size <= level(context)) return CUDA_SUCCESS;
+    if (size <= stacks_level(context)) return CUDA_SUCCESS;
     pthread_mutex_lock(lock_of(context));
     CUresult result = raise_level(device, context, call, size);
     pthread_mutex_unlock(lock_of(context));
     return result;
+}
+
+/* Not if another one has raised it further meanwhile. */
+void stacks_take_back(int device, CUcontext context, uint64_t before, uint64_t raised) {
+    struct promise promise = {.kind = PROMISE_STACKS, .device = device, .context = context};
+    if (raised <= before) return;
+    pthread_mutex_lock(lock_of(context));
+    if (stacks_level(context) == raised) {
+        promise_withdraw(&promise, bytes(raised - before));
+        set_level(context, before);
+    }
+    pthread_mutex_unlock(lock_of(context));
 }
 
 static CUresult stacks_attempt(void *size) {
@@ -110,7 +121,7 @@ static void lower(int device, CUcontext context, uint64_t before, size_t size, b
 }
 
 static CUresult set_limit(int device, CUcontext context, size_t size) {
-    uint64_t before = level(context);
+    uint64_t before = stacks_level(context);
     bool kept = before > read_limit();
     size_t unused = 0, total;
     (void)DRIVER(cuMemGetInfo_v2, &unused, &total);

@@ -13,6 +13,12 @@
  * promises what is missing. CUDA_ERROR_OUT_OF_MEMORY: it cannot be had. May pause. */
 CUresult stacks_raise(int device, CUcontext context, const char *call, uint64_t size);
 
+/* Bytes that each thread of the current context has, or is promised. */
+uint64_t stacks_level(CUcontext context);
+
+/* The kernel for which they were raised does not run: gives back what is promised above `before`. */
+void stacks_take_back(int device, CUcontext context, uint64_t before, uint64_t raised);
+
 /* cuCtxSetLimit of the stack. */
 CUresult stacks_set_limit(int device, CUcontext context, size_t size);
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from daemon import Daemon, wait_until
 from grown import CONTEXT, LOCAL, NODE, STACKS, function_of, seen, usage
-from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
@@ -180,3 +180,16 @@ def test_a_smaller_stack_is_had_while_another_context_waits_for_a_larger_one(dae
     assert program.call("stack 1024", 1).code == SUCCESS
     assert holder.call(f"free {held}").code == SUCCESS
     assert program.result().code == SUCCESS
+
+
+def test_a_launch_that_fails_has_taken_no_stacks(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="6g"))
+    function = function_of(program, "0 0 9216")
+    assert program.call(f"launchkernel {function} 6 0").code == INVALID_VALUE
+    assert usage(daemon) == CONTEXT
+    assert program.call(f"launchkernel {function} 0 0").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 8192 * STACKS
+    # What another kernel had is not taken back with this one.
+    smaller = function_of(program, "0 0 4096")
+    assert program.call(f"launchkernel {smaller} 6 0").code == INVALID_VALUE
+    assert usage(daemon) == CONTEXT + 8192 * STACKS
