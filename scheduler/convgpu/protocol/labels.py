@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 USER: Final = "convgpu.user"
 """Label with the user's name; `convgpu run` sets it."""
+SHOWN: Final = 255
+"""Characters of the names of containers and images that are shown; Docker bounds neither."""
 _TOOLS: Final = ("com.docker.", "org.opencontainers.", "org.label-schema.", "desktop.docker.")
 _SHOWN: Final = ("com.docker.compose.project", "com.docker.compose.service")
 _MOST: Final = 16

@@ -12,7 +12,7 @@ from typing import Any, Final
 from convgpu.client.scheduler import Scheduler
 from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine
-from convgpu.protocol.labels import shown_labels
+from convgpu.protocol.labels import SHOWN, shown_labels
 from convgpu.protocol.requests import ListedContainer, ReportNames
 
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Starts:
         attributes: Mapping[str, str] = actor.get("Attributes") or {}
         match event.get("Type"), event.get("Action"):
             case "container", "create":
-                _put(self._names, actor["ID"], attributes)
+                _put(self._names, actor["ID"], _shown(attributes))
             case "volume", "mount" if attributes.get("driver") == self._driver and attributes.get("container"):
                 container = attributes["container"]
                 _put(self._mounts, container, (*self._mounts.get(container, ()), actor["ID"]))
@@ -65,12 +65,18 @@ def _put(table: dict[str, Any], key: str, value: Any) -> None:
         del table[next(iter(table))]
 
 
+def _shown(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return what is shown of a container, which is short; its own labels may be of any length and number."""
+    names = {key: attributes[key][:SHOWN] for key in ("name", "image") if key in attributes}
+    return shown_labels({key: value for key, value in attributes.items() if key not in names}) | names
+
+
 def _container(container: str, attributes: Mapping[str, str], volumes: tuple[str, ...]) -> ListedContainer:
     labels = {key: value for key, value in attributes.items() if key not in {"name", "image"}}
     return ListedContainer(
         id=container,
-        name=attributes.get("name") or container[:12],
-        image=attributes.get("image") or "",
+        name=(attributes.get("name") or container[:12])[:SHOWN],
+        image=(attributes.get("image") or "")[:SHOWN],
         state="running",
         labels=shown_labels(labels),
         volumes=volumes,

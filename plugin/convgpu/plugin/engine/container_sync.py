@@ -14,7 +14,7 @@ from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
 from convgpu.protocol.engine_container import is_running
-from convgpu.protocol.labels import shown_labels
+from convgpu.protocol.labels import SHOWN, shown_labels
 from convgpu.protocol.records import Container
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
@@ -176,8 +176,8 @@ def _container(row: Mapping[str, Any], driver: str, known: Collection[str]) -> L
     names = [name.lstrip("/") for name in row.get("Names") or () if name.count("/") == 1]
     return ListedContainer(
         id=row["Id"],
-        name=names[0] if names else row["Id"][:12],
-        image=row.get("Image") or "",
+        name=names[0][:SHOWN] if names else row["Id"][:12],
+        image=(row.get("Image") or "")[:SHOWN],
         state=row["State"],
         labels=shown_labels(row.get("Labels") or {}),
         volumes=(*(mount["Name"] for mount in mounts), *([row["Id"]] if row["Id"] in known else [])),

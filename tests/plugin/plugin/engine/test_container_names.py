@@ -138,3 +138,13 @@ def test_a_stream_that_breaks_is_followed_from_where_it_broke(tmp_path, engine):
         "event": ["create", "mount", "start"],
     }
     client._forget()
+
+
+def test_names_of_any_length_are_short_where_they_are_shown():
+    """Docker bounds none: names of 900 kB made one report longer than the scheduler takes."""
+    starts, labels = Starts("convgpu:latest"), {f"label{number}": "x" * 900_000 for number in range(30)}
+    assert starts.take(container("create", "c", name="n" * 900_000, image="i" * 900_000, **labels)) is None
+    shown = starts.take(mount("v", "c"))
+    assert (len(shown.name), len(shown.image), len(shown.labels)) == (255, 255, 16)
+    assert {len(value) for value in shown.labels.values()} == {128}
+    assert len(json.dumps(starts._names)) < 5000  # nothing else stays

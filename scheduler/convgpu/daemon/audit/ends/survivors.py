@@ -118,6 +118,7 @@ def _describe(wait: Wait, connections: Sequence[fuse.Connection]) -> str:
         return f"{who} waits"
     open_ones = ", ".join(f"{each.number} of user {each.user}" for each in connections) or "none is known"
     return (
-        f"{who} waits in the kernel, for a disk or a file server; FUSE connections with open requests: {open_ones}. "
+        f"{who} waits in the kernel, for a disk, a file server, or the closing of its own files; "
+        f"FUSE connections with open requests: {open_ones}. "
         "To abort one: echo 1 >/sys/fs/fuse/connections/NUMBER/abort"
     )

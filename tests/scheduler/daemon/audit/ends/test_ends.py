@@ -294,7 +294,8 @@ def test_who_is_still_there_is_told_of_until_it_is_gone(
 
 
 SERVER = (
-    "pid 7 (state D, in request_wait_answer) waits in the kernel, for a disk or a file server; FUSE connections with "
+    "pid 7 (state D, in request_wait_answer) waits in the kernel, for a disk, a file server, or the closing of "
+    "its own files; FUSE connections with "
     "open requests: 53 of user 1001. To abort one: echo 1 >/sys/fs/fuse/connections/NUMBER/abort"
 )
 FROZEN = "pid 7 (state D, in hrtimer_nanosleep) is frozen: docker unpause, or thaw its cgroup"
