@@ -155,6 +155,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "The rules of the authorization; `quotas=false`: without what quotas are used for",
         Authorization,
         query={"quotas": {"type": "boolean"}},
+        errors=(400,),
     ),
 }
 

@@ -111,7 +111,11 @@ def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: C
     engine = Engine(settings.engine, _ENGINE_TIMEOUT)
 
     @blueprint.get("/authorization")
-    def authorization() -> Response:
+    def authorization() -> Response | tuple[Response, int]:
+        wanted = request.args.get("quotas", "true")
+        if wanted not in {"true", "false"}:
+            error = {"code": "malformed", "text": f"quotas={wanted}: give true or false"}
+            return jsonify({"error": error}), 400
         rules = site.rules()
         try:
             version = engine.ask(lambda api: api.version())["Version"]
@@ -133,7 +137,7 @@ def create_status(settings: Settings, site: RulesFile, quotas: Quotas, judged: C
                 "judged": judged(),
                 "engine": version,
                 "engine_error": engine_error,
-                **({} if request.args.get("quotas") == "false" else _use_of(quotas, rules)),
+                **(_use_of(quotas, rules) if wanted == "true" else {}),
             }
         )
 

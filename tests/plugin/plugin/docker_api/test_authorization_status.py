@@ -54,3 +54,9 @@ def test_who_does_not_want_the_use_of_quotas_waits_for_no_scheduler(client, quot
     answer = client.get("/v1/authorization?quotas=false").json
     assert (answer["judged"], quotas.asked) == (7, 0)
     assert "quotas" not in answer
+
+
+def test_a_question_that_is_none_gets_a_clear_error(client, quotas):
+    answer = client.get("/v1/authorization?quotas=1")
+    assert (answer.status_code, quotas.asked) == (400, 0)
+    assert answer.json == {"error": {"code": "malformed", "text": "quotas=1: give true or false"}}
