@@ -208,22 +208,25 @@ def test_the_use_of_a_quota_is_shown_also_when_the_engine_started_containers_its
     site.rules('[users.bob]\ntotal_quota = "4g"')
     options = ["--network", "none", "--restart", "always", "--mount", VOLUME.format("3g"), *HOOK]
 
+    def running() -> list[int]:
+        return [use["running"] >> 30 for use in site.status()["quotas"]]
+
     def status() -> tuple[list[int], int, str]:
         settings = ("--daemon-json", str(site.engine.settings), "--gpu-volume-driver", "convgpu")
         shown = run_command("-H", site.engine.host, "authz", "status", *settings)
-        return [use["running"] >> 30 for use in site.status()["quotas"]], shown.returncode, shown.stdout
+        return running(), shown.returncode, shown.stdout
 
     for _ in range(2):
         assert site.rule("bob", "run", "-d", *options, "convgpu/demo", "sleep", "600") == "passed"
-        running, code, text = status()
-        assert (running, code) == ([3], 0)
+        used, code, text = status()
+        assert (used, code) == ([3], 0)
         assert "user bob: running containers have 3GiB of 4GiB on GPU-" in text
         site.engine("stop", *site.engine("ps", "-q").split())
-        site.engine.wait_for("it has ended", lambda: status()[0] == [])
+        site.engine.wait_for("it has ended", lambda: running() == [])
     site.engine.end()
     site.engine.start()
     site.engine.wait_for_plugin("convgpu")
-    site.engine.wait_for("both run", lambda: status()[0] == [6])
+    site.engine.wait_for("both run", lambda: running() == [6])
     assert held(site, "bob", "1g") == "total-quota-exceeded"
     _, code, text = status()
     assert code == 1
