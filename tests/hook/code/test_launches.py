@@ -165,6 +165,17 @@ def test_a_kernel_is_not_launched_while_its_code_cannot_be_had(daemon: Daemon, j
     assert program.call(f"launchkernel {function} 0 0").code == SUCCESS
 
 
+def test_code_that_comes_with_its_function_is_owed_until_it_is_had(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"), CUDA_MODULE_LOADING="LAZY")
+    held = program.call(f"alloc {2 * GIB - CONTEXT}").number
+    function = function_of(program, f"0 {92 * MIB} 0")
+    assert [program.call(f"launchkernel {function} 0 0").code for _time in range(2)] == [OUT_OF_MEMORY] * 2
+    assert program.call("module 0 0 0").code == OUT_OF_MEMORY
+    assert program.call(f"free {held}").code == SUCCESS
+    assert program.call(f"launchkernel {function} 0 0").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 92 * MIB
+
+
 def test_a_smaller_stack_is_had_while_another_context_waits_for_a_larger_one(daemon: Daemon, join: Join) -> None:
     """It may be what the other waits for."""
     holder = join(daemon.container("b", memory="12g"))

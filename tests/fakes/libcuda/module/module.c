@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "libcuda/driver.h"
 #include "libcuda/module/module.h"
@@ -131,7 +132,13 @@ CUresult cuLibraryUnload(CUlibrary library) {
     return end(library, HANDLE_LIBRARY);
 }
 
-/* Every module has every function, whatever name is asked for; a library its kernels. */
+static bool loads_lazily(void) {
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return mode != NULL && strcmp(mode, "LAZY") == 0;
+}
+
+/* Every module has every function, whatever name is asked for; a library its kernels. Lazily, a module's code
+ * is loaded here (CUDA programming guide, lazy loading). */
 static CUresult get_function(CUfunction *function, void *handle, enum handle_kind kind, const char *name) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
@@ -140,6 +147,7 @@ static CUresult get_function(CUfunction *function, void *handle, enum handle_kin
     struct module *module = handle_find(kind, handle);
     if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     *function = &module->function[kernel_named(name)];
+    if (kind == HANDLE_MODULE && loads_lazily()) (void)module_take(module, &module->code);
     return driver_leave(CUDA_SUCCESS);
 }
 
