@@ -8,8 +8,8 @@ CONTEXT = 526 * MIB
 """What a context takes on a device of `daemon`."""
 LOCAL = 60 << 10
 """Bytes a thread of a kernel that takes 15.2 GiB."""
-NODE = 64 << 10
-"""Bytes that an executable graph takes of the simulated device for each of its kernels."""
+WORK = 2 * MIB
+"""In such steps executable graphs, and green contexts, take memory of the simulated device."""
 STACKS = 132 * 2048
 """Threads that the simulated device can run at a time."""
 

@@ -222,6 +222,10 @@ bool growth_is_owed(int device) {
     return devices[device].owed;
 }
 
+CUresult growth_charge_owed(int device, const char *call) {
+    return device >= 0 && growth_is_owed(device) ? growth_charge_now(device, call) : CUDA_SUCCESS;
+}
+
 void growth_give(int device, uint64_t size) {
     (void)growth_shrink(device, size);
 }

@@ -32,6 +32,9 @@ CUresult growth_charge_now(int device, const char *call);
  */
 bool growth_is_owed(int device);
 
+/* Charges what is owed, if something is: as growth_charge_now(). For calls that cannot be undone in full. */
+CUresult growth_charge_owed(int device, const char *call);
+
 /* Gives back what was charged and is promised no longer (promises/promises.h). */
 void growth_give_promised(int device, uint64_t size);
 

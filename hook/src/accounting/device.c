@@ -93,6 +93,12 @@ void device_set_owner(CUcontext context, CUcontext owner) {
     (void)allocations_insert(&owners, entry, &replaced);
 }
 
+void device_forget_owner(CUcontext context) {
+    struct allocation removed;
+    (void)allocations_remove(&owners, (uint64_t)(uintptr_t)context, &removed);
+    device_contexts_changed();
+}
+
 void device_contexts_changed(void) {
     atomic_fetch_add(&epoch, 1);
 }

@@ -25,6 +25,9 @@ CUresult device_current(CUcontext *context, int *device);
  * for the record, such memory is charged too long. */
 void device_set_owner(CUcontext context, CUcontext owner);
 
+/* The green context has ended: its handle may name another one now. */
+void device_forget_owner(CUcontext context);
+
 /* Contexts were created or destroyed: a handle may name another one now. */
 void device_contexts_changed(void);
 

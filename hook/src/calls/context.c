@@ -13,7 +13,7 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "base/coarse_clock.h"
-#include "code/functions.h"
+#include "functions/functions.h"
 #include "gate/drain.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"

@@ -2,9 +2,11 @@
 #include "code/launch.h"
 
 #include "accounting/device.h"
-#include "code/functions.h"
 #include "code/module.h"
 #include "code/stacks.h"
+#include "functions/functions.h"
+#include "functions/homes.h"
+#include "functions/parameters.h"
 #include "gate/captures.h"
 #include "gate/gate.h"
 #include "scheduler/session.h"
@@ -59,6 +61,7 @@ static CUresult charge_known(const struct sample *in, word function, uint64_t li
 
 static CUresult look(struct launch *launch) {
     uint64_t library = functions_library(launch->function);
+    parameters_see(launch->function, library != 0);
     launch->stacks = stacks_level(launch->before.context);
     CUresult result = charge_known(&launch->before, launch->function, library);
     if (result != CUDA_SUCCESS) return result;
@@ -111,10 +114,12 @@ void launch_end(struct launch *launch, CUresult result) {
 CUresult launch_record(word function, CUcontext context) {
     CUresult result = CUDA_SUCCESS;
     if (function == 0 || !session_is_open()) return result;
-    bool pushed = push(context);
+    bool pushed = push(context ? context : homes_find((void *)(uintptr_t)function));
     struct sample in = sample_take();
-    if (in.device >= 0 && !functions_know(function, in.context))
+    if (in.device >= 0 && !functions_know(function, in.context)) {
+        parameters_see(function, functions_library(function) != 0);
         result = charge_known(&in, function, functions_library(function));
+    }
     pop(pushed);
     return result;
 }

@@ -6,18 +6,50 @@
  */
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
-#include "code/functions.h"
+#include "base/fork_reset.h"
 #include "code/promise.h"
 #include "code/sample.h"
 #include "code/stacks.h"
+#include "functions/functions.h"
 
-static CUresult set_promised(const struct promise *promise, int limit, size_t old, size_t size) {
-    uint64_t more = size > old ? size - old : 0;
-    CUresult result = more > 0 ? promise_make(promise, "cuCtxSetLimit", more) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) return result;
-    result = DRIVER(cuCtxSetLimit, limit, size);
-    if (result != CUDA_SUCCESS) promise_withdraw(promise, more);
-    if (result == CUDA_SUCCESS && size < old) promise_withdraw(promise, old - size);
+#include <pthread.h>
+
+/* Around the change of a promised limit; never held while paused. */
+static pthread_mutex_t setting = PTHREAD_MUTEX_INITIALIZER;
+
+/* Bytes that this limit needs beyond the one that is set. */
+static uint64_t missing(int limit, size_t size) {
+    size_t now = 0;
+    (void)DRIVER(cuCtxGetLimit, &now, limit);
+    return size > now ? size - now : 0;
+}
+
+/* Sets the limit if what was promised for it is enough still: another thread may have set it meanwhile.
+ * *spare: bytes of promises that are not needed any more. */
+static bool set_if_enough(int limit, size_t size, uint64_t promised, CUresult *result, uint64_t *spare) {
+    size_t now = 0;
+    pthread_mutex_lock(&setting);
+    (void)DRIVER(cuCtxGetLimit, &now, limit);
+    uint64_t needed = size > now ? size - now : 0;
+    bool enough = needed <= promised;
+    if (enough) *result = DRIVER(cuCtxSetLimit, limit, size);
+    pthread_mutex_unlock(&setting);
+    if (!enough) return false;
+    *spare = *result != CUDA_SUCCESS ? promised : promised - needed + (size < now ? now - size : 0);
+    return true;
+}
+
+/* A smaller limit may be what a larger one waits for: nothing is held while it does. */
+static CUresult set_promised(const struct promise *promise, int limit, size_t size) {
+    uint64_t promised = 0, spare = 0;
+    CUresult result = CUDA_SUCCESS;
+    do {
+        uint64_t needed = missing(limit, size);
+        if (needed <= promised) continue;
+        result = promise_make(promise, "cuCtxSetLimit", needed - promised);
+        if (result == CUDA_SUCCESS) promised = needed;
+    } while (result == CUDA_SUCCESS && !set_if_enough(limit, size, promised, &result, &spare));
+    promise_withdraw(promise, result == CUDA_SUCCESS ? spare : promised);
     return result;
 }
 
@@ -41,8 +73,13 @@ CUresult hooked_cuCtxSetLimit(int limit, size_t size) {
         return stacks_set_limit(before.device, before.context, size);
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-        return set_promised(&promise, limit, old, size);
+        return set_promised(&promise, limit, size);
     default:
         return set_measured(&before, limit, old, size);
     }
 }
+
+static void limits_reset(void) {
+    setting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+RESET_IN_CHILD(limits_reset);

@@ -13,17 +13,25 @@
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
-#include "code/functions.h"
 #include "code/promise.h"
 #include "code/sample.h"
+#include "functions/functions.h"
+#include "functions/homes.h"
 #include "images/image.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
 
-enum { LOCKS = 64 };
+enum { LOCKS = 64, EAGER = 1 };
 static pthread_mutex_t promising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
 static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
+
+/* Whether a library takes its variables in all contexts when it is loaded, and in later ones with their
+ * creation (CUDA_MODULE_LOADING, CUDA programming guide). Then both calls are measured. */
+static bool loads_eagerly(void) {
+    int mode = 0;
+    return DRIVER(cuModuleGetLoadingMode, &mode) == CUDA_SUCCESS && mode == EAGER;
+}
 
 /* One load; its attempt writes `made`. */
 struct loading {
@@ -64,11 +72,13 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
     promises_rename(handle(loading), handle(loading->made));
     result = sample_charge_fall(&before, call);
     if (result == CUDA_SUCCESS) {
+        homes_set(loading->made, before.context);
         *made = loading->made;
     } else {
         promises_rename(handle(loading->made), handle(loading)); /* the driver may give the handle again */
         unload(loading->made);
         promise_end(handle(loading));
+        growth_fell(before.device); /* what was measured of the promise is growth */
     }
     return result;
 }
@@ -77,7 +87,7 @@ static CUresult library_load(void **made, const char *call, charge_attempt *atte
                              uint64_t variables) {
     struct allocation replaced;
     CUresult result = module_load(made, call, attempt, unload_library, loading, variables);
-    if (result != CUDA_SUCCESS || variables == 0) return result;
+    if (result != CUDA_SUCCESS || variables == 0 || loads_eagerly()) return result;
     struct allocation entry = {.address = handle(*made), .value = variables};
     (void)allocations_insert(&libraries, entry, &replaced); /* without memory for it, it is measured later */
     return result;
@@ -180,10 +190,12 @@ struct use {
     const char *name;
     CUdeviceptr *address;
     size_t *size;
+    CUcontext context; /* that was current */
 };
 
 static CUresult use_library(struct use *use, charge_attempt *attempt) {
     struct sample before = sample_take();
+    use->context = before.context;
     CUresult result = CUDA_SUCCESS;
     if (before.device >= 0)
         result = module_promise_variables(before.device, before.context, use->call, use->library);
@@ -204,7 +216,9 @@ CUresult hooked_cuKernelGetFunction(void **function, void *kernel) {
                       .object = kernel,
                       .made = function};
     CUresult result = use_library(&use, module_attempt_function);
-    if (result == CUDA_SUCCESS && function) functions_add(FUNCTIONS_FUNCTION, handle(*function), use.library);
+    if (result != CUDA_SUCCESS || !function) return result;
+    functions_add(FUNCTIONS_FUNCTION, handle(*function), use.library);
+    homes_set(*function, use.context);
     return result;
 }
 
@@ -217,13 +231,17 @@ CUresult hooked_cuLibraryGetModule(void **module, void *library) {
     struct use use = {
         .call = "cuLibraryGetModule", .library = handle(library), .object = library, .made = module};
     CUresult result = use_library(&use, module_attempt_module);
-    if (result == CUDA_SUCCESS) functions_mix();
+    if (result != CUDA_SUCCESS) return result;
+    functions_mix();
+    homes_set(*module, use.context);
     return result;
 }
 
 CUresult hooked_cuFuncGetModule(void **module, void *function) {
     CUresult result = DRIVER(cuFuncGetModule, module, function);
-    if (result == CUDA_SUCCESS) functions_mix();
+    if (result != CUDA_SUCCESS) return result;
+    functions_mix();
+    homes_set(*module, homes_find(function));
     return result;
 }
 
@@ -233,7 +251,7 @@ static CUresult module_attempt_global(void *argument) {
 }
 
 CUresult hooked_cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, void *library, const char *name) {
-    struct use use = {"cuLibraryGetGlobal", handle(library), library, NULL, name, address, size};
+    struct use use = {"cuLibraryGetGlobal", handle(library), library, NULL, name, address, size, NULL};
     return use_library(&use, module_attempt_global);
 }
 
@@ -243,7 +261,7 @@ static CUresult module_attempt_managed(void *argument) {
 }
 
 CUresult hooked_cuLibraryGetManaged(CUdeviceptr *address, size_t *size, void *library, const char *name) {
-    struct use use = {"cuLibraryGetManaged", handle(library), library, NULL, name, address, size};
+    struct use use = {"cuLibraryGetManaged", handle(library), library, NULL, name, address, size, NULL};
     return use_library(&use, module_attempt_managed);
 }
 
@@ -253,18 +271,23 @@ CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *nam
     return result;
 }
 
+static void add_function(void *function, void *module) {
+    functions_add(FUNCTIONS_FUNCTION, handle(function), handle(module));
+    homes_set(function, homes_find(module));
+}
+
 /* `room` is the program's, `there` how many handles there are: behind them may lie others of the last call.
  */
-static void add_listed(enum functions_kind kind, void **listed, unsigned room, unsigned there, void *owner) {
-    for (unsigned index = 0; index < room && index < there; index++)
-        functions_add(kind, handle(listed[index]), handle(owner));
+static unsigned listed(unsigned room, unsigned there) {
+    return room < there ? room : there;
 }
 
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
     unsigned there = 0;
     CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
     (void)DRIVER(cuLibraryGetKernelCount, &there, library);
-    if (result == CUDA_SUCCESS) add_listed(FUNCTIONS_KERNEL, kernels, count, there, library);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < listed(count, there); index++)
+        functions_add(FUNCTIONS_KERNEL, handle(kernels[index]), handle(library));
     return result;
 }
 
@@ -274,7 +297,7 @@ CUresult hooked_cuModuleGetFunction(void **function, void *module, const char *n
     struct sample before = sample_take();
     CUresult result = DRIVER(cuModuleGetFunction, function, module, name);
     if (result == CUDA_SUCCESS) (void)sample_charge_fall(&before, "cuModuleGetFunction");
-    if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_FUNCTION, handle(*function), handle(module));
+    if (result == CUDA_SUCCESS) add_function(*function, module);
     return result;
 }
 
@@ -282,7 +305,8 @@ CUresult hooked_cuModuleEnumerateFunctions(void **functions, unsigned count, voi
     unsigned there = 0;
     CUresult result = DRIVER(cuModuleEnumerateFunctions, functions, count, module);
     (void)DRIVER(cuModuleGetFunctionCount, &there, module);
-    if (result == CUDA_SUCCESS) add_listed(FUNCTIONS_FUNCTION, functions, count, there, module);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < listed(count, there); index++)
+        add_function(functions[index], module);
     return result;
 }
 

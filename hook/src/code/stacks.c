@@ -9,8 +9,8 @@
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "base/fork_reset.h"
-#include "code/functions.h"
 #include "code/promise.h"
+#include "functions/functions.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 

@@ -3,10 +3,10 @@
  * The submissions (tables/gated_calls.h): each passes the gate and goes to the driver as it came. In a
  * process that does not take part they cost one load, one branch and one jump. The first launch of a function
  * is looked at before and after (code/launch.h). The others pass at once where the short path is open
- * (code/short_path.h), or are found in a table.
+ * (functions/short_path.h), or are found in a table.
  */
-#include "code/functions.h"
 #include "code/launch.h"
+#include "functions/functions.h"
 #include "gate/gate.h"
 
 #include <stddef.h>

@@ -148,10 +148,15 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuDeviceGetGraphMemAttribute, (CUdevice device, int attribute, void *value))                           \
     X(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph * graph))                                    \
     X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
+    X(cuGraphGetEdges, (CUgraph graph, CUgraphNode * from, CUgraphNode * to, size_t *count))                 \
+    X(cuGraphGetEdges_v2, (CUgraph graph, CUgraphNode * from, CUgraphNode * to, void *data, size_t *count))  \
     X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuFuncGetParamInfo, (void *function, size_t index, size_t *offset, size_t *size))                      \
+    X(cuKernelGetParamInfo, (void *kernel, size_t index, size_t *offset, size_t *size))                      \
     X(cuFuncGetAttribute, (int *value, int attribute, void *function))                                       \
     X(cuKernelGetAttribute, (int *value, int attribute, void *kernel, CUdevice device))                      \
     X(cuLibraryGetKernelCount, (unsigned *count, void *library))                                             \
+    X(cuModuleGetLoadingMode, (int *mode))                                                                   \
     X(cuModuleGetFunctionCount, (unsigned *count, void *module))                                             \
     X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
     X(cuMemAddressReserve,                                                                                   \
@@ -159,7 +164,6 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuMemAddressFree, (CUdeviceptr address, size_t size))                                                  \
     X(cuMemSetAccess, (CUdeviceptr address, size_t size, const struct memory_access *access, size_t count))  \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
-    X(cuStreamCreate, (CUstream * stream, unsigned flags))                                                   \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
     X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \

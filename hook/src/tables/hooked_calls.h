@@ -141,6 +141,16 @@
     X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, NONE, (CUgreenCtx green), (green))                  \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, NONE, (CUcontext * context, CUgreenCtx green),      \
       (context, green))                                                                                      \
+    X(cuStreamCreate, cuStreamCreate, 2000, NONE, MEMORY(stream), (CUstream * stream, unsigned flags),       \
+      (stream, flags))                                                                                       \
+    X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, NONE, MEMORY(stream),                    \
+      (CUstream * stream, unsigned flags, int priority), (stream, flags, priority))                          \
+    X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, NONE, MEMORY(stream),                           \
+      (CUstream * stream, CUgreenCtx green, unsigned flags, int priority), (stream, green, flags, priority)) \
+    X(cuGraphExecUpdate, cuGraphExecUpdate, 10020, NONE, MEMORY(exec &&graph),                               \
+      (CUgraphExec exec, CUgraph graph, void *node, void *info), (exec, graph, node, info))                  \
+    X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, NONE, MEMORY(exec &&graph),                            \
+      (CUgraphExec exec, CUgraph graph, void *info), (exec, graph, info))                                    \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, NONE, (CUstream stream), (stream))               \
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, NONE, (void), ())                                      \

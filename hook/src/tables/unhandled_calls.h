@@ -55,7 +55,6 @@
     X(cuGraphicsSubResourceGetMappedArray, OWNER)                                                            \
     X(cuGraphicsUnmapResources, OWNER)                                                                       \
     X(cuGraphicsUnregisterResource, OWNER)                                                                   \
-    X(cuGreenCtxStreamCreate, OBJECT)                                                                        \
     X(cuDestroyExternalMemory, OWNER)                                                                        \
     X(cuImportExternalMemory, OWNER)                                                                         \
     X(cuImportExternalSemaphore, OBJECT)                                                                     \
@@ -91,8 +90,6 @@
     X(cuMulticastCreate, OBJECT)                                                                             \
     X(cuMulticastUnbind, MAPPED)                                                                             \
     X(cuStreamAttachMemAsync, MANAGED)                                                                       \
-    X(cuStreamCreate, OBJECT)                                                                                \
-    X(cuStreamCreateWithPriority, OBJECT)                                                                    \
     X(cuSurfObjectCreate, OBJECT)                                                                            \
     X(cuTexObjectCreate, OBJECT)                                                                             \
     X(cuTexRefCreate, OBJECT)                                                                                \

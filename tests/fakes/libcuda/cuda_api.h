@@ -46,6 +46,9 @@
       "operation would result in a merge of separate capture sequences")                                     \
     X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903, "capture was not ended in the same stream as it began")      \
     X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, "dependency created on uncaptured work in another stream")   \
+    X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910,                                                             \
+      "the graph update was not performed because it included changes which violated constraints specific "  \
+      "to instantiated graph update")                                                                        \
     X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                        \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 

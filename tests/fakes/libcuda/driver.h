@@ -17,6 +17,11 @@
 #define INSTANCE_BIT 0x80 /* of the first byte: the UUID of a card's instance differs in it */
 #define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */
 
+/* What a context has for objects of a kind; it grows in steps, and is kept until the context ends. */
+struct store {
+    uint64_t used, size; /* bytes */
+};
+
 struct context {
     struct context *next; /* in driver.contexts; never removed, so that a stale handle is recognised */
     bool alive;           /* takes context_size bytes of the device */
@@ -33,6 +38,7 @@ struct context {
     uint64_t stack;  /* bytes that each thread has; 0: as at first */
     size_t limit[3]; /* 0: as at first */
     bool heap_taken, printf_taken;
+    struct store graphs, queues; /* of executable graphs, and of streams */
 };
 
 enum driver_phase {
@@ -83,6 +89,10 @@ CUresult driver_leave(CUresult result);
  * twice. */
 CUresult driver_choose_devices(const char *list);
 
+/* The primary context of the green one that the handle names; the handle itself if it names none.
+ * driver.mutex held. */
+struct context *green_primary(const struct context *handle);
+
 /* The context on top of this thread's stack, or NULL. */
 struct context *context_current(void);
 
@@ -95,6 +105,10 @@ void legacy_give_range(struct block *range);
 
 /* Waits as long as a refusal takes (the setting oom_us). driver.mutex not held. */
 CUresult refuse_memory(void);
+
+/* Takes from a store, which grows by what lacks, and gives back to it. driver.mutex held. */
+bool store_take(struct context *context, struct store *store, uint64_t size);
+void store_give(struct store *store, uint64_t size);
 
 /* Frees the allocation at the address, or nothing at 0. Returns CUDA_ERROR_INVALID_VALUE if there is none.
  * driver.mutex held. */

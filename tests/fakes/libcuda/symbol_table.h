@@ -299,6 +299,14 @@
     X(cuGraphUpload, 11010, cuGraphUpload_ptsz, true)                                                        \
     X(cuGraphLaunch, 10000, cuGraphLaunch, false)                                                            \
     X(cuGraphLaunch, 10000, cuGraphLaunch_ptsz, true)                                                        \
+    X(cuGraphExecUpdate, 10020, cuGraphExecUpdate, false)                                                    \
+    X(cuGraphExecUpdate, 12000, cuGraphExecUpdate_v2, false)                                                 \
+    X(cuGraphGetEdges, 10000, cuGraphGetEdges, false)                                                        \
+    X(cuGraphGetEdges, 12030, cuGraphGetEdges_v2, false)                                                     \
+    X(cuFuncGetParamInfo, 12040, cuFuncGetParamInfo, false)                                                  \
+    X(cuKernelGetParamInfo, 12040, cuKernelGetParamInfo, false)                                              \
+    X(cuModuleGetLoadingMode, 11070, cuModuleGetLoadingMode, false)                                          \
+    X(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2, false)                       \
     X(cuGraphExecDestroy, 10000, cuGraphExecDestroy, false)                                                  \
     X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute, false)                              \
     X(cuDeviceSetGraphMemAttribute, 11040, cuDeviceSetGraphMemAttribute, false)                              \

@@ -8,7 +8,7 @@ import pytest
 from compiled import ROOT, SOURCES, compile_c
 
 HOOK = ROOT / "hook/src"
-PARTS = [HOOK / "code/functions.c", HOOK / "code/short_path.c", HOOK / "accounting/allocations.c"]
+PARTS = [HOOK / "functions/functions.c", HOOK / "functions/short_path.c", HOOK / "accounting/allocations.c"]
 STEPS = 30_000
 
 

@@ -4,13 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from daemon import Daemon, wait_until
-from grown import CONTEXT, LOCAL, NODE, STACKS, function_of, seen, usage
+from grown import CONTEXT, LOCAL, STACKS, function_of, seen, usage
 from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
-KERNEL = 2
-"""The form of a graph's node that names a kernel of a library."""
 FORMS = range(6)
 """cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel, each with its per-thread twin."""
 
@@ -37,48 +35,6 @@ def test_what_a_launch_takes_is_charged_once(daemon: Daemon, join: Join) -> None
     seen(daemon, CONTEXT + 8192 * STACKS)
     assert program.call("release 0").code == SUCCESS
     assert usage(daemon) == 0
-
-
-def test_a_kernel_in_a_graph_is_refused_when_it_is_recorded(daemon: Daemon, join: Join) -> None:
-    program = join(daemon.container("a", memory="2g"))
-    graph = program.call("graph").number
-    for form in range(4):
-        function = function_of(program, f"0 0 {LOCAL}", library=form == KERNEL)
-        assert program.call(f"addkernel {graph} {function} {form}").code == OUT_OF_MEMORY
-        fitting = function_of(program, "0 0 2048", library=form == KERNEL)
-        assert program.call(f"addkernel {graph} {fitting} {form}").code == SUCCESS
-        assert usage(daemon) == CONTEXT + 1024 * STACKS
-    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
-    assert program.call(f"alloc {GIB}").code == SUCCESS  # measured by the way: what was promised is not charged again
-    assert usage(daemon) == CONTEXT + GIB + 1024 * STACKS + 4 * NODE
-
-
-def test_a_captured_kernel_is_charged_when_it_is_captured(daemon: Daemon, join: Join) -> None:
-    program = join(daemon.container("a", memory="2g"))
-    stream = program.call("stream").number
-    large, small = function_of(program, f"0 0 {LOCAL}"), function_of(program, "0 0 2048")
-    assert program.call(f"capture {stream}").code == SUCCESS
-    assert program.call(f"launchkernel {large} 0 {stream}").code == OUT_OF_MEMORY
-    assert program.call(f"launchkernel {small} 0 {stream}").code == SUCCESS
-    graph = program.call(f"endcapture {stream}").number
-    assert usage(daemon) == CONTEXT + 1024 * STACKS
-    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
-    seen(daemon, CONTEXT + 1024 * STACKS + NODE)
-
-
-def test_an_executable_graph_is_refused_that_takes_too_much_for_its_kernels(daemon: Daemon, join: Join) -> None:
-    """Ten of them took 5.5 GiB with a limit of 2."""
-    program = join(daemon.container("a", memory="2g"))
-    function, graph = function_of(program, "0 0 0"), program.call("graph").number
-    for _kernel in range(12):
-        assert program.call(f"addkernel {graph} {function} 0").code == SUCCESS
-    assert program.call(f"alloc {2 * GIB - CONTEXT - 32 * NODE}").code == SUCCESS
-    made = [program.call(f"instantiate {graph} 3") for _time in range(4)]
-    assert [each.code for each in made] == [SUCCESS, SUCCESS, OUT_OF_MEMORY, OUT_OF_MEMORY]
-    assert program.call(f"destroyexec {made[0].number}").code == SUCCESS
-    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
-    seen(daemon, 2 * GIB - 8 * NODE)
-    assert usage(daemon) == 2 * GIB - 8 * NODE
 
 
 def test_a_second_context_has_stacks_of_its_own(daemon: Daemon, join: Join) -> None:
@@ -153,6 +109,21 @@ def test_a_library_goes_from_a_device_that_is_not_current(daemon: Daemon, join: 
     assert [device["usage"] for device in daemon.state("a")["devices"]] == [2 * CONTEXT, CONTEXT + 2 * GIB]
     assert program.call(f"use {there}").code == SUCCESS
     assert program.call(f"alloc {GIB}").code == SUCCESS
+
+
+def test_a_library_that_is_loaded_eagerly_is_charged_once_in_each_context(daemon: Daemon, join: Join) -> None:
+    """With the first launch in another context, its variables were promised there a second time."""
+    program = join(daemon.container("a", memory="4g"), CUDA_MODULE_LOADING="EAGER")
+    there = program.call("create3 0").number
+    assert program.call(f"cubin {2 * GIB} 5").code == OUT_OF_MEMORY
+    assert usage(daemon) == 2 * CONTEXT
+    kernel = program.call(f"kernel {program.call(f'cubin {GIB} 5').number}").number
+    assert usage(daemon) == 2 * (CONTEXT + GIB)
+    for context in (there, program.call("retain 0").number):
+        assert program.call(f"use {context}").code == SUCCESS
+        assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert usage(daemon) == 2 * (CONTEXT + GIB)
+    seen(daemon, 2 * (CONTEXT + GIB))
 
 
 def test_a_kernel_is_not_launched_while_its_code_cannot_be_had(daemon: Daemon, join: Join) -> None:

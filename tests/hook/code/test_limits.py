@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from daemon import Daemon
+from daemon import Daemon, wait_until
 from grown import CONTEXT, LOCAL, STACKS, function_of, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
@@ -39,6 +39,22 @@ def test_what_is_promised_is_charged_once_and_given_back(daemon: Daemon, join: J
     seen(daemon, CONTEXT + GIB)
     assert program.call("release 0").code == SUCCESS
     assert usage(daemon) == 0
+
+
+@pytest.mark.parametrize("limit", FIRST)
+def test_two_threads_that_set_one_limit_are_charged_for_one(daemon: Daemon, join: Join, limit: str) -> None:
+    holder = join(daemon.container("b", memory="15g"))
+    held = holder.call(f"alloc {13 * GIB}").number
+    program = join(daemon.container("a", memory="12g"))
+    assert program.call(f"use {program.call('retain 0').number}", 1).code == SUCCESS
+    for thread, size in enumerate((5, 4)):
+        program.begin(f"{limit} {size * GIB}", thread)
+        wait_until(lambda count=thread + 1: len(daemon.state("a")["waiting"]) == count, "the thread is paused")
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert [program.result(thread).code for thread in range(2)] == [SUCCESS, SUCCESS]
+    assert usage(daemon) in {CONTEXT + size * GIB - FIRST[limit] for size in (4, 5)}
+    assert program.call(f"{limit} {2 * GIB}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 2 * GIB - FIRST[limit]
 
 
 def test_small_growth_does_not_keep_a_large_promise(daemon: Daemon, join: Join) -> None:

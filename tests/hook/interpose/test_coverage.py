@@ -31,7 +31,7 @@ HARMLESS = re.compile(
     r"^cuCoredump|^cuLogs|AsyncNotification$|TensorMap|NodeGetParams$|NodeSetParams$|NodeGetEnabled$|NodeSetEnabled$"
     r"|^cuGet(Proc|Error)|GetLoadingMode$|FuncIsLoaded$|GetMapFlags$|SetMapFlags$|PoolGetA|PoolSetAccess$"
     r"|GetAllocation(Granularity|PropertiesFromHandle)$|GetState$|PrimaryCtxSetFlags$|LogicalEndpointExport$"
-    r"|LogicalEndpointUnbind$|GraphExecUpdate$|GetRestoreThreadId$|NodeFindInClone$"
+    r"|LogicalEndpointUnbind$|GetRestoreThreadId$|NodeFindInClone$"
 )
 """Names of others that have such a verb in them: reports, parameters of nodes, access rights, flags."""
 

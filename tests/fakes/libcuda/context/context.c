@@ -11,13 +11,18 @@
 #include "libcuda/module/module.h"
 #include "libcuda/work/work.h"
 
-#define STACK_MAX 64
+#define STACK_MAX    64
+#define FIRST_QUEUES (UINT64_C(4) << 20) /* in what the context takes */
 
-static _Thread_local struct context *stack[STACK_MAX];
+/* `handle`: what the program made current, which may name a green context. */
+static _Thread_local struct {
+    struct context *context;
+    CUcontext handle;
+} stack[STACK_MAX];
 static _Thread_local unsigned depth;
 
 struct context *context_current(void) {
-    return depth == 0 ? NULL : stack[depth - 1];
+    return depth == 0 ? NULL : stack[depth - 1].context;
 }
 
 /* driver.mutex held. */
@@ -34,6 +39,7 @@ static bool is_context(const struct context *handle) {
 /* Whether the handle can be made current. driver.mutex held. A primary context can, even while it is not
  * active: only the calls that need it fail. */
 static CUresult check_context(const struct context *handle) {
+    handle = green_primary(handle);
     if (!is_context(handle)) return CUDA_ERROR_INVALID_CONTEXT;
     return handle->alive || handle->primary ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -72,6 +78,8 @@ static bool start(struct context *context) {
     memset(context->limit, 0, sizeof context->limit);
     context->stack = 0;
     context->heap_taken = context->printf_taken = false;
+    context->graphs = (struct store){0};
+    context->queues = (struct store){.size = FIRST_QUEUES};
     context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
 }
@@ -91,9 +99,10 @@ static void end(struct context *context) {
     graph_end_all(context->device);
 }
 
-static CUresult push(struct context *context) {
+static CUresult push(CUcontext handle) {
     if (depth == STACK_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
-    stack[depth++] = context;
+    stack[depth].context = green_primary(handle);
+    stack[depth++].handle = handle;
     return CUDA_SUCCESS;
 }
 
@@ -237,7 +246,7 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *context = context_current();
+    *context = depth == 0 ? NULL : stack[depth - 1].handle;
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -267,7 +276,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     if (result != CUDA_SUCCESS) return result;
     if (depth == 0) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     depth--;
-    if (context != NULL) *context = stack[depth];
+    if (context != NULL) *context = stack[depth].handle;
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -280,6 +289,7 @@ static CUresult enter_given(struct context **context) {
     if (*context == NULL) return driver_enter_context(context);
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
+    *context = green_primary(*context);
     if (!is_context(*context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     if (!(*context)->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);

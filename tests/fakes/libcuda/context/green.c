@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Green contexts: each holds a reference to its device's primary context, and takes nothing beside it. And
- * what a stream belongs to, as that may be a green context.
+ * Green contexts: each holds a reference to its device's primary context, which it makes grow, and is named
+ * by one handle as a context too. And what a stream belongs to, as that may be a green context. As seen on an
+ * H200 with driver 580.
  */
 #include "libcuda/context/green_api.h"
 #include "libcuda/memory/pool.h"
 
-#define MULTIPROCESSORS 132u /* as attribute 16 says */
+#define MULTIPROCESSORS 132u                /* as attribute 16 says */
+#define GREEN_SIZE      (UINT64_C(2) << 20) /* stays in the primary context */
 
 struct resource_description {
     struct handle handle;
@@ -16,6 +18,11 @@ struct green_context {
     struct handle handle;
     CUdevice device;
 };
+
+struct context *green_primary(const struct context *handle) {
+    const struct green_context *green = handle_find(HANDLE_GREEN, handle);
+    return green == NULL ? (struct context *)handle : &driver.primary[green->device];
+}
 
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type) {
     CUresult result = driver_enter_device(device);
@@ -57,6 +64,13 @@ CUresult cuGreenCtxCreate(CUgreenCtx *handle, CUdevResourceDesc description, CUd
     if (result != CUDA_SUCCESS) return result;
     struct green_context *green = handle_new(HANDLE_GREEN, sizeof *green);
     if (green == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!device_take(device, GREEN_SIZE)) {
+        handle_delete(green);
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        (void)cuDevicePrimaryCtxRelease_v2(device);
+        return refuse_memory();
+    }
+    driver.primary[device].grown += GREEN_SIZE;
     green->device = device;
     *handle = green;
     return driver_leave(CUDA_SUCCESS);
@@ -85,7 +99,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx handle) {
     CUresult result = enter_green(handle, &green);
     if (result != CUDA_SUCCESS) return result;
     if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *context = &driver.primary[green->device];
+    *context = (CUcontext)green; /* the same handle, as on driver 580 */
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -96,9 +110,8 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx handle, unsigned fl
     if (result != CUDA_SUCCESS) return result;
     if (stream == NULL || flags != 1)
         return driver_leave(CUDA_ERROR_INVALID_VALUE); /* CU_STREAM_NON_BLOCKING */
-    struct stream *new = handle_new(HANDLE_STREAM, sizeof *new);
+    struct stream *new = stream_new(&driver.primary[green->device]);
     if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    new->context = &driver.primary[green->device];
     new->green = green;
     new->blocking = true;
     *stream = new;
@@ -112,7 +125,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *gree
     const struct stream *stream = handle_find(HANDLE_STREAM, handle);
     struct green_context *owner = stream == NULL ? NULL : stream->green;
     if (context == NULL || (green == NULL && owner != NULL)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *context = owner == NULL ? found : NULL; /* one or the other */
+    *context = found;
     if (green != NULL) *green = owner;
     return driver_leave(CUDA_SUCCESS);
 }
@@ -126,7 +139,8 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
     CUresult result = driver_enter_stream(stream, &found);
     if (result != CUDA_SUCCESS) return result;
     if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *context = found;
+    const struct stream *own = handle_find(HANDLE_STREAM, stream);
+    *context = own != NULL && own->green != NULL ? (CUcontext)own->green : found;
     return driver_leave(CUDA_SUCCESS);
 }
 

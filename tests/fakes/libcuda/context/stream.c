@@ -7,8 +7,11 @@
 #include "libcuda/memory/pool.h"
 #include "libcuda/work/work.h"
 
+#include <stdlib.h>
+
 #define KNOWN_FLAGS  1u
-#define NON_BLOCKING 1u /* does not wait for the legacy stream, nor that for it */
+#define QUEUES       (UINT64_C(512) << 10) /* as on driver 580 */
+#define NON_BLOCKING 1u                    /* does not wait for the legacy stream, nor that for it */
 
 static bool is_default(CUstream stream) {
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -25,14 +28,25 @@ CUresult driver_enter_stream(CUstream handle, struct context **context) {
     return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);
 }
 
+struct stream *stream_new(struct context *context) {
+    struct stream *stream = handle_new(HANDLE_STREAM, sizeof *stream);
+    if (stream == NULL) abort(); /* this is a test double */
+    stream->context = context;
+    if (store_take(context, &context->queues, QUEUES)) return stream;
+    handle_delete(stream);
+    return NULL;
+}
+
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (stream == NULL || flags > KNOWN_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    struct stream *new = handle_new(HANDLE_STREAM, sizeof *new);
-    if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    new->context = context;
+    struct stream *new = stream_new(context);
+    if (new == NULL) {
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
     new->blocking = (flags & NON_BLOCKING) == 0;
     *stream = new;
     return driver_leave(CUDA_SUCCESS);
@@ -50,6 +64,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     if (found == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     if (found->capture != NULL) capture_end(found);
     work_forget_stream(found); /* the work itself goes on */
+    if (found->context->alive) store_give(&found->context->queues, QUEUES);
     handle_delete(found);
     return driver_leave(CUDA_SUCCESS);
 }

@@ -26,6 +26,7 @@ static void end_node(struct node *node) {
         *link = node->next_allocation;
         blocks_give_range(&driver.blocks, node->range);
     }
+    free(node->before);
     handle_free(node);
 }
 
@@ -82,6 +83,14 @@ CUresult graph_add_operation(struct graph *graph, const struct operation *operat
     if (*node == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     (*node)->operation = *operation;
     return CUDA_SUCCESS;
+}
+
+CUresult graph_add_captured(struct graph *graph, const struct operation *operation) {
+    struct node *last = graph->nodes, *node = NULL;
+    while (last != NULL && last->next != NULL) last = last->next;
+    CUresult result = graph_add_operation(graph, operation, &node);
+    if (result == CUDA_SUCCESS && last != NULL) graph_depend(node, &last, 1);
+    return result;
 }
 
 CUresult graph_add_free(struct graph *graph, uint64_t address, struct node **node) {
@@ -160,6 +169,7 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *handle, CUgraph graph_handle, const CU
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *handle = add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY);
+    if (*handle != NULL) graph_depend(*handle, dependencies, count);
     return driver_leave(*handle == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
 }
 
@@ -173,7 +183,9 @@ static CUresult add_kernel(CUgraphNode *handle, CUgraph graph_handle, const CUgr
         return driver_leave(CUDA_ERROR_NOT_SUPPORTED); /* with arguments, here */
     const struct operation operation = {
         .kind = OPERATION_KERNEL, .lasts = function->module->lasts, .module = function->module};
-    return driver_leave(graph_add_operation(graph, &operation, handle));
+    result = graph_add_operation(graph, &operation, handle);
+    if (result == CUDA_SUCCESS) graph_depend(*handle, dependencies, count);
+    return driver_leave(result);
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies,
@@ -208,6 +220,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *handle, CUgraph graph_handle, const
     struct node *node = NULL;
     result = graph_add_allocation(graph, parameters->pool.location.id, parameters->size, &node);
     if (result != CUDA_SUCCESS) return driver_leave(result);
+    graph_depend(node, dependencies, count);
     parameters->address = node->address;
     *handle = node;
     return driver_leave(CUDA_SUCCESS);
@@ -219,7 +232,9 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *handle, CUgraph graph_handle, const 
     CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    return driver_leave(graph_add_free(graph, address, handle));
+    result = graph_add_free(graph, address, handle);
+    if (result == CUDA_SUCCESS) graph_depend(*handle, dependencies, count);
+    return driver_leave(result);
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {

@@ -23,9 +23,13 @@ struct graph_hold {
 
 struct node {
     struct handle handle;
-    int type;                   /* CU_GRAPH_NODE_TYPE_* */
-    struct graph *graph;        /* NULL: destroyed, and here only for its live allocation */
-    struct node *next;          /* of the graph, in the order in which they were added */
+    int type;             /* CU_GRAPH_NODE_TYPE_* */
+    struct graph *graph;  /* NULL: destroyed, and here only for its live allocation */
+    struct node *next;    /* of the graph, in the order in which they were added */
+    struct node **before; /* those that it waits for */
+    size_t before_count;
+    bool continued;             /* one that waits for it runs in its chain (graph_work.c) */
+    uint64_t room;              /* bytes for the parameters of what an executable graph does in its place */
     uint64_t address;           /* of what it allocates or frees */
     struct operation operation; /* what else it does */
     /* Of an allocation: */
@@ -74,11 +78,26 @@ void capture_end(struct stream *stream);
 /* Adds work that is done at each launch. */
 CUresult graph_add_operation(struct graph *graph, const struct operation *operation, struct node **node);
 
+/* The same of a capture, after what was captured before. */
+CUresult graph_add_captured(struct graph *graph, const struct operation *operation);
+
 /* Makes a graph with one reference; NULL if the process has no memory. */
 struct graph *graph_new(void);
 
 /* The program's reference ends, and with it all handles. */
 void graph_destroy(struct graph *graph);
+
+/* The node waits for these. */
+void graph_depend(struct node *node, struct node *const *before, size_t count);
+
+/* Takes for an executable graph what its kernels need, in the contexts of their modules, and in `context`
+ * what its work takes: *size, until graph_work_end(). */
+bool graph_work_begin(struct graph *graph, struct context *context, uint64_t *size);
+void graph_work_end(struct context *context, uint64_t size);
+
+/* The same for one that does what `graph` does from now on. */
+CUresult graph_work_update(struct graph *graph, struct context *context, uint64_t *size);
+CUresult graph_work_change(struct node *node, const void *module, struct context *context, uint64_t *size);
 
 /* Takes one reference away, and ends the graph with the last. */
 void graph_unreference(struct graph *graph);

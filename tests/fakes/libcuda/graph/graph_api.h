@@ -98,6 +98,9 @@ CUDA_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const C
 
 CUDA_EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
 CUDA_EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+CUDA_EXPORT CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count);
+CUDA_EXPORT CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, void *data,
+                                        size_t *count);
 
 CUDA_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
                                         size_t log_size);
@@ -112,6 +115,10 @@ CUDA_EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream);
 CUDA_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream);
 CUDA_EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
 CUDA_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream);
+CUDA_EXPORT CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, void *node, void *info);
+CUDA_EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *info);
+CUDA_EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                       const CUDA_KERNEL_NODE_PARAMS *parameters);
 CUDA_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec);
 
 CUDA_EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Executable graphs. Instantiation reserves nothing; the first launch (or upload) in a stream does.
+ * Executable graphs. Instantiation takes what their work needs (graph_work.c); the memory that they allocate,
+ * the first launch (or upload) in a stream.
  */
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
@@ -8,15 +9,14 @@
 #include "libcuda/work/work.h"
 
 #define KNOWN_FLAGS 15u
-#define NODE_SIZE   (UINT64_C(64) << 10) /* of the device, for a kernel; about as programs are seen to take */
 
 struct graph_exec {
     struct handle handle;
     struct graph *graph;
     unsigned count; /* nodes that the graph had when it was instantiated */
     struct context *context;
-    uint64_t taken; /* bytes of the context's device, for its kernels */
-    bool frees;     /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
+    uint64_t work; /* bytes of the context's device (graph_work.c) */
+    bool frees;    /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
 };
 
 static bool has_memory_nodes(const struct graph *graph) {
@@ -28,23 +28,6 @@ static bool has_memory_nodes(const struct graph *graph) {
     return node != NULL;
 }
 
-static bool take_for_kernels(struct graph_exec *exec, const struct graph *graph) {
-    exec->context = context_current();
-    for (const struct node *node = graph->nodes; exec->context != NULL && node != NULL; node = node->next)
-        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) exec->taken += NODE_SIZE;
-    if (exec->taken == 0) return true;
-    if (!device_take(exec->context->device, exec->taken)) return false;
-    exec->context->grown += exec->taken;
-    return true;
-}
-
-/* What went with its context is not there any more. */
-static void give_for_kernels(const struct graph_exec *exec) {
-    if (exec->taken == 0 || !exec->context->alive || exec->context->grown < exec->taken) return;
-    exec->context->grown -= exec->taken;
-    device_give(exec->context->device, exec->taken);
-}
-
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, unsigned long long flags) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
@@ -54,7 +37,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, 
     if (graph->instances > 0 && has_memory_nodes(graph)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     struct graph_exec *exec = handle_new(HANDLE_GRAPH_EXEC, sizeof *exec);
     if (exec == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    if (!take_for_kernels(exec, graph)) {
+    exec->context = context_current();
+    if (exec->context != NULL && !graph_work_begin(graph, exec->context, &exec->work)) {
         handle_delete(exec);
         return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
@@ -98,11 +82,44 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     if (result != CUDA_SUCCESS) return result;
     struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
     if (exec == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    give_for_kernels(exec);
+    if (exec->context != NULL) graph_work_end(exec->context, exec->work);
     exec->graph->instances--;
     graph_unreference(exec->graph);
     handle_delete(exec);
     return driver_leave(CUDA_SUCCESS);
+}
+
+/* Only what its kernels take changes here; it has to have as many nodes. */
+CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, void *info) {
+    (void)info;
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
+    struct graph *graph = handle_find(HANDLE_GRAPH, graph_handle);
+    if (exec == NULL || graph == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph->count != exec->count) return driver_leave(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    if (exec->context != NULL) result = graph_work_update(graph, exec->context, &exec->work);
+    return driver_leave(result);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, void *node, void *info) {
+    (void)node;
+    return cuGraphExecUpdate_v2(exec, graph, info);
+}
+
+/* Only what it takes changes here. */
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node_handle,
+                                           const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
+    struct node *node = handle_find(HANDLE_NODE, node_handle);
+    bool valid = exec != NULL && node != NULL && node->graph == exec->graph && parameters != NULL &&
+                 parameters->function != NULL;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (exec->context != NULL)
+        result = graph_work_change(node, parameters->function->module, exec->context, &exec->work);
+    return driver_leave(result);
 }
 
 static struct node *find_allocation(const struct graph_exec *exec, uint64_t address) {
@@ -178,20 +195,11 @@ static CUresult prepare(const struct graph_exec *exec) {
     return CUDA_SUCCESS;
 }
 
-/* What its kernels need, and have not had yet. */
-static bool grow(const struct graph_exec *exec, struct context *context) {
-    const struct node *node = exec->graph->nodes;
-    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
-        if (node->operation.module != NULL && !module_grow(node->operation.module, context)) return false;
-    }
-    return true;
-}
-
 static CUresult launch(const struct graph_exec *exec, const struct lane *lane) {
     CUresult result = prepare(exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
-    if (!grow(exec, lane->context) || !reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct node *node = exec->graph->nodes;
     for (unsigned i = 0; result == CUDA_SUCCESS && i < exec->count; i++, node = node->next) {
         struct block *block = foreign_block(exec, node);

@@ -20,6 +20,9 @@ struct stream {
     struct stream *joined;       /* the next one that takes part, from the capture's first on */
 };
 
+/* A stream with its queues; NULL: the device has no room. driver.mutex held. */
+struct stream *stream_new(struct context *context);
+
 struct pool {
     struct handle handle; /* forgotten once destroyed, though blocks of it may still live */
     struct arena arena;

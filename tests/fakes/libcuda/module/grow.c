@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What makes a context grow beside its modules: stacks, the heap of malloc, the buffer of printf. Stacks are
+ * What makes a context grow beside its modules: what it keeps for streams and executable graphs, stacks, the
+ * heap of malloc, the buffer of printf. Stacks are
  * of one size for all threads that the device can run at a time; a launch that needs more than the limit
  * takes the same product as the limit would, until the context ends or the limit is lowered below (decision
  * 16: seen on an H200). The heap and the buffer come with the first launch that uses them, at the size that
@@ -13,6 +14,7 @@
 #define FIRST_STACK    1024u
 #define MULTIPROCESSOR 132u
 #define THREADS        2048u
+#define STEP           (UINT64_C(2) << 20) /* of what is kept for objects */
 
 enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMITS };
 static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608};
@@ -28,6 +30,19 @@ static bool take(struct context *context, uint64_t size) {
     if (!device_take(context->device, size)) return false;
     context->grown += size;
     return true;
+}
+
+bool store_take(struct context *context, struct store *store, uint64_t size) {
+    uint64_t used = store->used + size, missing = used > store->size ? used - store->size : 0;
+    missing = (missing + STEP - 1) / STEP * STEP;
+    if (!take(context, missing)) return false;
+    store->size += missing;
+    store->used = used;
+    return true;
+}
+
+void store_give(struct store *store, uint64_t size) {
+    store->used -= size <= store->used ? size : store->used; /* of an earlier life of the context */
 }
 
 /* Stacks of `each` bytes in place of those that are there. driver.mutex held. */
@@ -58,11 +73,22 @@ static bool grow(struct module *module, struct context *context) {
     return grown;
 }
 
-bool module_grow(const struct module *handle, struct context *context) {
-    for (struct module *module = context->modules; module != NULL; module = module->next) {
-        if (module == handle) return grow(module, context);
-    }
-    return true;
+/* Null: it is not of this context. */
+static struct module *find(const struct module *handle, const struct context *context) {
+    struct module *module = context->modules;
+    while (module != NULL && module != handle) module = module->next;
+    return module;
+}
+
+bool module_grow(const struct module *handle) {
+    struct module *module = NULL;
+    for (CUdevice device = 0; module == NULL && device < driver.device_count; device++)
+        module = find(handle, &driver.primary[device]);
+    for (struct context *context = driver.contexts; module == NULL && context != NULL;
+         context = context->next)
+        module = find(handle, context);
+    return module == NULL ||
+           grow(module, module->context); /* unloaded: the real driver's program would fail */
 }
 
 CUresult module_launch(struct function *function, CUstream handle) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Images. One of ours is text: `variables=BYTES code=BYTES lasts_us=N local=BYTES heap=1 printf=1`, of which
- * any part may lack; it stands for compressed images, of which nobody but the driver knows what they take. A
- * cubin is an ELF file as the driver's, of which only the variables count; so is that of a fat binary, behind
- * its first header.
+ * Images. One of ours is text: `variables=BYTES code=BYTES lasts_us=N local=BYTES heap=1 printf=1
+ * parameters=BYTES`, of which any part may lack; it stands for compressed images, of which nobody but the
+ * driver knows what they take. A cubin is an ELF file as the driver's, of which only the variables count; so
+ * is that of a fat binary, behind its first header.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -55,6 +55,7 @@ void image_read(const void *image, struct image *facts) {
         read_cubin(text, facts);
     } else if (text != NULL && magic != FAT) {
         *facts = (struct image){number(text, "variables="), number(text, "code="), number(text, "lasts_us="),
-                                number(text, "local="),     number(text, "heap="), number(text, "printf=")};
+                                number(text, "local="),     number(text, "heap="), number(text, "printf="),
+                                number(text, "parameters=")};
     }
 }

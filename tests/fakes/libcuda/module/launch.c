@@ -25,6 +25,21 @@ enum kernel kernel_named(const char *name) {
     return KERNEL_NONE;
 }
 
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    uint64_t one = function == NULL ? 0 : function->module->parameters;
+    if (function == NULL || offset == NULL || index >= (one > 0 ? 1 : arguments[function->kernel]))
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *offset = index * sizeof(uint64_t);
+    if (size != NULL) *size = one > 0 ? one : sizeof(uint64_t);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, size_t *size) {
+    return cuFuncGetParamInfo(kernel, index, offset, size);
+}
+
 /* The arguments, one by one or packed. Returns false if there are none where some are needed. */
 static bool read_arguments(struct operation *operation, void **parameters, void **extra) {
     unsigned count = arguments[operation->kernel];
@@ -38,6 +53,11 @@ static bool read_arguments(struct operation *operation, void **parameters, void 
     return packed || parameters != NULL;
 }
 
+/* A module's function is launched in its own context only; a library's in every one. */
+static bool is_of_another(const struct function *function, const struct context *context) {
+    return function->module->handle.kind == HANDLE_MODULE && function->module->context != context;
+}
+
 static CUresult submit(const struct function *function, CUstream stream, bool per_thread, void **parameters,
                        void **extra) {
     struct operation operation = {.kind = OPERATION_KERNEL,
@@ -47,6 +67,7 @@ static CUresult submit(const struct function *function, CUstream stream, bool pe
     struct lane lane;
     CUresult result = work_enter(stream, per_thread, &lane);
     if (result != CUDA_SUCCESS) return result;
+    if (is_of_another(function, lane.context)) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     if (!read_arguments(&operation, parameters, extra)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     return driver_leave(work_submit(&lane, &operation, NULL));
 }
@@ -60,6 +81,8 @@ static CUresult launch(struct function *function, bool empty, CUstream stream, b
     if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
     if (empty) return CUDA_ERROR_INVALID_VALUE;
     struct module *module = function->module;
+    if ((uintptr_t)stream <= 2 && is_of_another(function, context_current()))
+        return CUDA_ERROR_INVALID_HANDLE;
     if (atomic_load_explicit(&module->due, memory_order_relaxed)) {
         CUresult result = module_launch(function, stream);
         if (result != CUDA_SUCCESS) return result;

@@ -38,6 +38,30 @@ void module_end_all(struct context *context) {
     context->grown = 0;
 }
 
+static bool loads(const char *mode) {
+    const char *chosen = getenv("CUDA_MODULE_LOADING");
+    return chosen != NULL && strcmp(chosen, mode) == 0;
+}
+
+CUresult cuModuleGetLoadingMode(int *mode) {
+    if (mode == NULL) return CUDA_ERROR_INVALID_VALUE;
+    *mode = loads("EAGER") ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+/* A module's variables come with it. Those of a library that is loaded eagerly too, in every context of the
+ * device (seen with driver 580; there, other devices' and later contexts have them as well). */
+static bool take_at_load(struct module *module, bool library) {
+    CUdevice device = module->context->device;
+    uint64_t contexts = driver.primary[device].alive, all;
+    if (library && !loads("EAGER")) return true;
+    for (const struct context *each = driver.contexts; each != NULL; each = each->next)
+        contexts += each->alive && each->device == device;
+    all = library ? contexts * module->variables : module->variables;
+    module->variables = 0;
+    return module_take(module, &all);
+}
+
 static CUresult load(struct module **made, const void *image, bool library) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
@@ -56,11 +80,12 @@ static CUresult load(struct module **made, const void *image, bool library) {
     module->local = facts.local;
     module->heap = facts.heap != 0;
     module->printf = facts.printf != 0;
+    module->parameters = facts.parameters;
     module->code = in_steps(facts.code);
     atomic_init(&module->due, true);
     module->next = context->modules;
     context->modules = module;
-    if (!library && !module_take(module, &module->variables)) {
+    if (!take_at_load(module, library)) {
         unload(module);
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
@@ -132,11 +157,6 @@ CUresult cuLibraryUnload(CUlibrary library) {
     return end(library, HANDLE_LIBRARY);
 }
 
-static bool loads_lazily(void) {
-    const char *mode = getenv("CUDA_MODULE_LOADING");
-    return mode != NULL && strcmp(mode, "LAZY") == 0;
-}
-
 /* Every module has every function, whatever name is asked for; a library its kernels. Lazily, a module's code
  * is loaded here (CUDA programming guide, lazy loading). */
 static CUresult get_function(CUfunction *function, void *handle, enum handle_kind kind, const char *name) {
@@ -147,7 +167,7 @@ static CUresult get_function(CUfunction *function, void *handle, enum handle_kin
     struct module *module = handle_find(kind, handle);
     if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     *function = &module->function[kernel_named(name)];
-    if (kind == HANDLE_MODULE && loads_lazily()) (void)module_take(module, &module->code);
+    if (kind == HANDLE_MODULE && loads("LAZY")) (void)module_take(module, &module->code);
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -22,13 +22,14 @@ struct module {
     struct context *context;
     struct module *next; /* of the same context */
     struct function function[KERNEL_COUNT];
-    _Atomic bool due;   /* the next launch may take memory */
-    uint64_t code;      /* bytes that the first launch takes */
-    uint64_t lasts;     /* ns that its kernels take */
-    uint64_t local;     /* bytes that each thread of its kernels needs */
-    bool heap, printf;  /* whether its kernels use them */
-    uint64_t variables; /* bytes that are not there yet */
-    uint64_t taken;     /* of the device */
+    _Atomic bool due;    /* the next launch may take memory */
+    uint64_t code;       /* bytes that the first launch takes */
+    uint64_t lasts;      /* ns that its kernels take */
+    uint64_t local;      /* bytes that each thread of its kernels needs */
+    bool heap, printf;   /* whether its kernels use them */
+    uint64_t parameters; /* bytes of their one parameter; 0: as the kernel's arguments */
+    uint64_t variables;  /* bytes that are not there yet */
+    uint64_t taken;      /* of the device */
 };
 
 /* By its name; KERNEL_NONE for any other. */
@@ -36,7 +37,7 @@ enum kernel kernel_named(const char *name);
 
 /* What an image says of itself. */
 struct image {
-    uint64_t variables, code, lasts_us, local, heap, printf;
+    uint64_t variables, code, lasts_us, local, heap, printf, parameters;
 };
 void image_read(const void *text, struct image *image);
 
@@ -47,8 +48,8 @@ bool module_take(struct module *module, uint64_t *wanted);
  * the graph's launch. Mutex not held. */
 CUresult module_launch(struct function *function, CUstream stream);
 
-/* The same for a kernel of a graph. Mutex held. */
-bool module_grow(const struct module *handle, struct context *context);
+/* The same for a kernel of a graph, in the context of its module. Mutex held. */
+bool module_grow(const struct module *handle);
 
 /* Everything that made the context grow goes with it. */
 void module_end_all(struct context *context);

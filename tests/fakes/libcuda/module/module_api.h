@@ -23,6 +23,8 @@ CUDA_EXPORT CUresult cuLibraryUnload(CUlibrary library);
 CUDA_EXPORT CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name);
 CUDA_EXPORT CUresult cuLibraryGetKernelCount(unsigned *count, CUlibrary library);
 CUDA_EXPORT CUresult cuLibraryEnumerateKernels(CUfunction *kernels, unsigned room, CUlibrary library);
+enum { CU_MODULE_EAGER_LOADING = 1, CU_MODULE_LAZY_LOADING = 2 };
+CUDA_EXPORT CUresult cuModuleGetLoadingMode(int *mode);
 CUDA_EXPORT CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule module);
 CUDA_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned room, CUmodule module);
 CUDA_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library,
@@ -59,6 +61,8 @@ CUDA_EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void *), voi
 CUDA_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, void (*call)(void *), void *data);
 CUDA_EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
 CUDA_EXPORT CUresult cuKernelGetAttribute(int *value, int attribute, CUfunction kernel, CUdevice device);
+CUDA_EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size);
+CUDA_EXPORT CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, size_t *size);
 CUDA_EXPORT CUresult cuFuncLoad(CUfunction function);
 CUDA_EXPORT CUresult cuCtxGetLimit(size_t *value, int limit);
 CUDA_EXPORT CUresult cuCtxSetLimit(int limit, size_t value);

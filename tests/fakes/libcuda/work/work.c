@@ -133,11 +133,10 @@ uint64_t work_add(const struct lane *lane, const struct operation *operation, ui
 }
 
 CUresult work_submit(const struct lane *lane, const struct operation *operation, uint64_t *sequence) {
-    struct node *node = NULL;
     if (sequence != NULL) *sequence = 0;
     if (operation->kind != OPERATION_KERNEL && !operation_can(operation)) return CUDA_ERROR_INVALID_VALUE;
     if (lane->made != NULL && lane->made->capture != NULL) {
-        return graph_add_operation(lane->made->capture->graph, operation, &node);
+        return graph_add_captured(lane->made->capture->graph, operation);
     }
     uint64_t added = work_add(lane, operation, 0, NULL);
     if (sequence != NULL) *sequence = added;

@@ -64,16 +64,26 @@ static CUresult new_green(CUdevice ordinal, uint64_t *green) {
                                   : result;
 }
 
+/* update EXEC GRAPH FORM among them */
 CUresult run_graph(const char *command, const size_t *number, char *values) {
     CUresult result = -1;
     uint64_t written = 0x5a5a;
+    char info[64];
     if (strcmp(command, "addfree") == 0) return add_free(number);
     if (strcmp(command, "destroyexec") == 0) return cuda.cuGraphExecDestroy((CUgraphExec)number[0]);
     if (strcmp(command, "trimgraphs") == 0) return cuda.cuDeviceGraphMemTrim((CUdevice)number[0]);
     if (strcmp(command, "launch") == 0) return CALL(cuGraphLaunch, uint64_t, uint64_t)(number[0], number[1]);
     if (strcmp(command, "capture") == 0) return CALL(cuStreamBeginCapture_v2, uint64_t, int)(number[0], 2);
     if (strcmp(command, "destroygreen") == 0) return cuda.cuGreenCtxDestroy((CUgreenCtx)number[0]);
+    if (strcmp(command, "update") == 0)
+        return number[2] == 1 ? cuda.cuGraphExecUpdate((CUgraphExec)number[0], (CUgraph)number[1], info, info)
+                              : cuda.cuGraphExecUpdate_v2((CUgraphExec)number[0], (CUgraph)number[1], info);
     if (strcmp(command, "newgreen") == 0) result = new_green((CUdevice)number[0], &written);
+    if (strcmp(command, "greenstream") == 0)
+        result = cuda.cuGreenCtxStreamCreate((CUstream *)&written, (CUgreenCtx)number[0], 1, 0);
+    if (strcmp(command, "prioritystream") == 0)
+        result = cuda.cuStreamCreateWithPriority((CUstream *)&written, 1, -1);
+    if (strcmp(command, "endstream") == 0) return cuda.cuStreamDestroy_v2((CUstream)number[0]);
     if (strcmp(command, "fromgreen") == 0)
         result = cuda.cuCtxFromGreenCtx((CUcontext *)&written, (CUgreenCtx)number[0]);
     if (strcmp(command, "graph") == 0) result = new_graph(&written);

@@ -38,27 +38,34 @@ static CUresult launch(const size_t *number) {
     }
 }
 
-/* addkernel GRAPH FUNCTION FORM: a function in the first and second form, a kernel, the general node. */
-static CUresult add_kernel(const size_t *number) {
+/* addkernel GRAPH FUNCTION FORM, prints the node: a function in the first and second form, a kernel, the
+ * general node. */
+static CUresult add_kernel(const size_t *number, void **written) {
     CUgraph graph = (CUgraph)number[0];
     struct kernel_node node = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .function = (void *)number[1]};
     union {
         struct node_parameters read;
         char room[256];
     } general = {.read = {.type = NODE_KERNEL, .kernel = node}};
-    CUgraphNode made;
+    CUgraphNode *made = (CUgraphNode *)written;
     switch (number[2]) {
     case 0:
-        return cuda.cuGraphAddKernelNode(&made, graph, NULL, 0, &node);
+        return cuda.cuGraphAddKernelNode(made, graph, NULL, 0, &node);
     case 1:
-        return cuda.cuGraphAddKernelNode_v2(&made, graph, NULL, 0, &node);
+        return cuda.cuGraphAddKernelNode_v2(made, graph, NULL, 0, &node);
     case 2:
         node.kernel = node.function;
         node.function = NULL;
-        return cuda.cuGraphAddKernelNode_v2(&made, graph, NULL, 0, &node);
+        return cuda.cuGraphAddKernelNode_v2(made, graph, NULL, 0, &node);
     default:
-        return cuda.cuGraphAddNode_v2(&made, graph, NULL, NULL, 0, &general.read);
+        return cuda.cuGraphAddNode_v2(made, graph, NULL, NULL, 0, &general.read);
     }
+}
+
+/* setkernel EXEC NODE FUNCTION */
+static CUresult set_kernel(const size_t *number) {
+    struct kernel_node node = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .function = (void *)number[2]};
+    return cuda.cuGraphExecKernelNodeSetParams_v2((CUgraphExec)number[0], (CUgraphNode)number[1], &node);
 }
 
 /* A cubin as the driver's: an ELF file whose variables take no room in it. */
@@ -146,8 +153,9 @@ static CUresult load(const size_t *number, void **made) {
 CUresult run_launch(const char *command, const size_t *number, char *values) {
     void *made = (void *)0x5a5a;
     if (strcmp(command, "launchkernel") == 0) return launch(number);
-    if (strcmp(command, "addkernel") == 0) return add_kernel(number);
-    if (strcmp(command, "cubin") != 0) return -1;
-    CUresult result = load(number, &made);
+    if (strcmp(command, "setkernel") == 0) return set_kernel(number);
+    bool adds = strcmp(command, "addkernel") == 0;
+    if (!adds && strcmp(command, "cubin") != 0) return -1;
+    CUresult result = adds ? add_kernel(number, &made) : load(number, &made);
     return sprintf(values, " %p", made), result;
 }

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* module VARIABLES CODE LOCAL HEAP PRINTF, or library: an image of the simulated driver. */
+/* module VARIABLES CODE LOCAL HEAP PRINTF PARAMETERS, or library: an image of the simulated driver. */
 static CUresult load(const char *command, const size_t *number, void **made) {
     char image[160];
-    snprintf(image, sizeof image, "variables=%zu code=%zu local=%zu heap=%zu printf=%zu", number[0],
-             number[1], number[2], number[3], number[4]);
+    snprintf(image, sizeof image, "variables=%zu code=%zu local=%zu heap=%zu printf=%zu parameters=%zu",
+             number[0], number[1], number[2], number[3], number[4], number[5]);
     if (strcmp(command, "module") == 0) return cuda.cuModuleLoadData(made, image);
     if (strcmp(command, "moduleex") == 0) return cuda.cuModuleLoadDataEx(made, image, 0, NULL, NULL);
     if (strcmp(command, "modulefat") == 0) return cuda.cuModuleLoadFatBinary(made, image);

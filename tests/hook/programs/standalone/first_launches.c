@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hook/src/code/functions.c and short_path.c alone: modules, libraries and contexts come and go at random,
- * and handles come again as a driver gives them. A launch that passes unseen must be of a function that was
- * looked at, in its context, since it got its handle.
+ * hook/src/functions/functions.c and short_path.c alone: modules, libraries and contexts come and go at
+ * random, and handles come again as a driver gives them. A launch that passes unseen must be of a function
+ * that was looked at, in its context, since it got its handle.
  *
  *   first_launches SEED STEPS STRANGE FOREIGN
  *
@@ -11,7 +11,7 @@
  *
  * Says what went wrong, then: passed N, looked N, shut N
  */
-#include "code/functions.h"
+#include "functions/functions.h"
 #include "gate/gate.h"
 #include "tables/registry.h"
 

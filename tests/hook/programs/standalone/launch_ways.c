@@ -5,8 +5,8 @@
  *
  *   SYMBOL WAY: arguments [not] as they came, result N, looked N, entered N, inside N
  */
-#include "code/functions.h"
 #include "code/launch.h"
+#include "functions/functions.h"
 #include "gate/gate.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #ifndef CONVGPU_FUNCTIONS_H
 #define CONVGPU_FUNCTIONS_H
 
-#include "code/short_path.h"
+#include "functions/short_path.h"
 #include "tables/driver.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "code/short_path.h"
+#include "functions/short_path.h"
 
 #include <string.h>
 

@@ -6,27 +6,22 @@
  * has reserved for graphs (which outlives them, until cuDeviceGraphMemTrim). The first is a bound: graphs
  * that are launched one after another share memory.
  *
- * What a graph could take is the union of its nodes' address ranges: the driver gives allocations that are
- * not alive at the same time the same addresses. On an H200 (driver 580.159) the reservation grows in steps
- * of 32 MiB.
- *
- * `lock` guards the devices' figures; never held while paused. Not seen: nodes in the bodies of conditional
- * nodes, which the driver does not list, and allocations that no node frees when their graph is destroyed.
+ * `lock` guards the devices' figures; never held while paused. Not seen: allocations that no node frees when
+ * their graph is destroyed.
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/device.h"
 #include "code/sample.h"
+#include "graphs/contents.h"
+#include "graphs/work.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { GROWTH = 32 << 20, DEPTH = 16 };
-enum { NODE_CHILD = 4, NODE_ALLOC = 10, RESERVED = 2 };
+enum { RESERVED = 2 };
 
 struct device_graphs {
     CUdevice ordinal;
@@ -38,25 +33,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_graphs devices[CONVGPU_MAX_DEVICES]; /* guarded by `lock` */
 static struct allocations execs = ALLOCATIONS_INITIALIZER;
 
-/* Addresses that a node gives to the program. */
-struct range {
-    uint64_t first, end;
-    int device;
-};
-
-struct ranges {
-    struct range *rows;
-    size_t count, room; /* of `rows` */
-    bool refused;       /* no memory for the list, or a device without a limit here */
-    CUdevice ordinal[CONVGPU_MAX_DEVICES];
-};
-
 /* One instantiation; `attempt` calls the driver and writes `exec`. */
 struct instantiation {
     charge_attempt *attempt;
     CUgraphExec exec;
     CUgraph graph;
-    uint64_t bound[CONVGPU_MAX_DEVICES];
+    struct graph_contents contents;
     void *error_node, *text; /* the program's own variables */
     size_t text_size;
     unsigned long long flags;
@@ -66,81 +48,6 @@ struct instantiation {
 static uint64_t key(CUgraphExec exec, int device) {
     _Static_assert(CONVGPU_MAX_DEVICES <= 64, "fits into the shift");
     return (uint64_t)(uintptr_t)exec << 6 | (uint64_t)device;
-}
-
-/* mmap and not malloc: see allocations.h. */
-static bool graph_make_room(struct ranges *ranges) {
-    if (ranges->count < ranges->room) return true;
-    size_t room = ranges->room ? ranges->room * 2 : 128, row = sizeof *ranges->rows;
-    struct range *grown =
-        ranges->rows ? mremap(ranges->rows, ranges->room * row, room * row, MREMAP_MAYMOVE)
-                     : mmap(NULL, room * row, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (grown == MAP_FAILED) return false;
-    ranges->rows = grown;
-    ranges->room = room;
-    return true;
-}
-
-static void add_node(struct ranges *ranges, CUgraphNode node) {
-    struct allocation_node parameters;
-    if (DRIVER(cuGraphMemAllocNodeGetParams, node, &parameters) != CUDA_SUCCESS) return;
-    const struct memory_location *location = &parameters.pool.location;
-    if (location->type != LOCATION_DEVICE) return;
-    int device = device_of_ordinal(location->ordinal);
-    if (device < 0) device_refuse(location->ordinal);
-    if (device < 0 || !graph_make_room(ranges)) {
-        ranges->refused = true;
-        return;
-    }
-    ranges->ordinal[device] = location->ordinal;
-    uint64_t size = charge_round(parameters.size), end;
-    if (__builtin_add_overflow(parameters.address, size, &end)) end = UINT64_MAX;
-    ranges->rows[ranges->count++] = (struct range){parameters.address, end, device};
-}
-
-/* Enters what the graph and its children allocate. Children lie in each other only as deep as the program
- * made them. */
-static void add_graph(struct ranges *ranges, CUgraph graph, int depth) {
-    size_t count = 0;
-    if (depth > DEPTH || DRIVER(cuGraphGetNodes, graph, NULL, &count) != CUDA_SUCCESS || count == 0) return;
-    size_t bytes = count * sizeof(CUgraphNode);
-    CUgraphNode *nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (nodes == MAP_FAILED) {
-        ranges->refused = true;
-        return;
-    }
-    if (DRIVER(cuGraphGetNodes, graph, nodes, &count) != CUDA_SUCCESS) count = 0;
-    for (size_t index = 0; index < count; index++) {
-        int type = -1;
-        CUgraph child;
-        if (DRIVER(cuGraphNodeGetType, nodes[index], &type) != CUDA_SUCCESS) continue;
-        if (type == NODE_ALLOC) add_node(ranges, nodes[index]);
-        if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, nodes[index], &child) == CUDA_SUCCESS)
-            add_graph(ranges, child, depth + 1);
-    }
-    munmap(nodes, bytes);
-}
-
-static int compare(const void *one, const void *other) {
-    const struct range *left = one, *right = other;
-    if (left->device != right->device) return left->device < right->device ? -1 : 1;
-    return left->first < right->first ? -1 : left->first > right->first;
-}
-
-/* The bytes of the ranges' union on each device, in the driver's steps. */
-static void graph_bound(struct ranges *ranges, uint64_t *bound) {
-    uint64_t end = 0;
-    if (ranges->count > 0) qsort(ranges->rows, ranges->count, sizeof *ranges->rows, compare);
-    for (size_t index = 0; index < ranges->count; index++) {
-        const struct range *row = &ranges->rows[index];
-        if (index == 0 || ranges->rows[index - 1].device != row->device) end = 0;
-        uint64_t first = row->first > end ? row->first : end;
-        if (row->end > first) bound[row->device] += row->end - first;
-        if (row->end > end) end = row->end;
-    }
-    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
-        bound[device] = bound[device] > UINT64_MAX - GROWTH ? bound[device]
-                                                            : (bound[device] + GROWTH - 1) / GROWTH * GROWTH;
 }
 
 static uint64_t read_reserved(const struct device_graphs *graphs) {
@@ -177,8 +84,8 @@ static void graph_reclaim(int device, bool trim) {
 static void graph_uncharge(const struct instantiation *request) {
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
-        if (request->bound[device] == 0) continue;
-        devices[device].bound -= request->bound[device];
+        if (request->contents.bound[device] == 0) continue;
+        devices[device].bound -= request->contents.bound[device];
         graph_settle(device);
     }
     pthread_mutex_unlock(&lock);
@@ -190,9 +97,9 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
         struct device_graphs *graphs = &devices[device];
         struct charge charge = {.call = "cuGraphInstantiate", .device = device};
-        if (request->bound[device] == 0) continue;
+        if (request->contents.bound[device] == 0) continue;
         pthread_mutex_lock(&lock);
-        graphs->bound += request->bound[device];
+        graphs->bound += request->contents.bound[device];
         uint64_t needed = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
         graphs->charged += needed;
         pthread_mutex_unlock(&lock);
@@ -204,7 +111,8 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
         pthread_mutex_lock(&lock);
         graphs->charged -= needed; /* was never had */
         pthread_mutex_unlock(&lock);
-        for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++) request->bound[later] = 0;
+        for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++)
+            request->contents.bound[later] = 0;
         graph_uncharge(request);
         return result;
     }
@@ -214,54 +122,61 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
 static void graph_enter(const struct instantiation *request, CUcontext context) {
     struct allocation replaced;
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
-        if (request->bound[device] == 0) continue;
+        if (request->contents.bound[device] == 0) continue;
         struct allocation entry = {.address = key(request->exec, device),
-                                   .size = request->bound[device],
+                                   .size = request->contents.bound[device],
                                    .device = (uint64_t)device,
                                    .context = (uint64_t)(uintptr_t)context >> 1};
         (void)allocations_insert(&execs, entry, &replaced); /* without memory for it, it stays charged */
     }
 }
 
-/* What the graph could take on each device goes into request->bound, and the devices' ordinals are noted.
- * *count: its allocation nodes. */
-static CUresult graph_measure(struct instantiation *request, size_t *count) {
-    struct ranges ranges = {0};
-    add_graph(&ranges, request->graph, 0);
-    graph_bound(&ranges, request->bound);
-    if (ranges.rows) munmap(ranges.rows, ranges.room * sizeof *ranges.rows);
-    if (ranges.refused) return CUDA_ERROR_OUT_OF_MEMORY;
-    *count = ranges.count;
+/* Reads the graph, and notes the ordinals of the devices on which it allocates. */
+static CUresult graph_measure(struct instantiation *request) {
+    CUresult result = graph_read(request->graph, &request->contents);
+    if (result != CUDA_SUCCESS) return result;
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
-        if (request->bound[device] > 0) devices[device].ordinal = ranges.ordinal[device];
+        if (request->contents.bound[device] > 0) devices[device].ordinal = request->contents.ordinal[device];
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
-static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *request) {
+/* What its nodes allocate is charged, and is given back if it is not made. */
+static CUresult graph_make(struct instantiation *request) {
     struct charge watched = {.device = DEVICE_UNKNOWN};
     CUcontext context = NULL;
     int here = DEVICE_UNKNOWN;
-    size_t count;
-    struct sample before = sample_take();
-    CUresult result = graph_measure(request, &count);
-    if (result == CUDA_SUCCESS && count > 0) result = graph_charge(request, &watched);
+    bool allocates = request->contents.allocations > 0;
+    CUresult result = allocates ? graph_charge(request, &watched) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) return result;
     watched.current = device_current(&context, &here) == CUDA_SUCCESS && here == watched.device;
     result =
-        count > 0 ? charge_call_when_settled(&watched, request->attempt, request) : request->attempt(request);
-    if (result == CUDA_SUCCESS) {
+        allocates ? charge_call_when_settled(&watched, request->attempt, request) : request->attempt(request);
+    if (result == CUDA_SUCCESS)
         graph_enter(request, context);
-        /* Code of its kernels, and what the driver takes for its nodes. */
-        result = sample_charge_fall(&before, "cuGraphInstantiate");
-        if (result == CUDA_SUCCESS)
-            *exec = request->exec;
-        else
-            (void)hooked_cuGraphExecDestroy(request->exec);
-    } else {
+    else
         graph_uncharge(request);
+    return result;
+}
+
+static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *request) {
+    struct graph_work work = {.in = sample_take()};
+    CUresult result = graph_measure(request);
+    if (result != CUDA_SUCCESS) return result;
+    work.size = request->contents.work;
+    result = graph_work_open(&work);
+    if (result != CUDA_SUCCESS) return result;
+    result = graph_make(request);
+    if (result != CUDA_SUCCESS) {
+        graph_work_close(&work);
+        return result;
     }
+    result = graph_work_enter(&work, request->exec); /* with the code of its kernels */
+    if (result == CUDA_SUCCESS)
+        *exec = request->exec;
+    else
+        (void)hooked_cuGraphExecDestroy(request->exec);
     return result;
 }
 
@@ -334,9 +249,12 @@ CUresult hooked_cuGraphExecDestroy(CUgraphExec exec) {
     int count = 0;
     for (int device = 0; device < (int)account_devices(); device++)
         if (allocations_remove(&execs, key(exec, device), &entries[count])) count++;
+    struct allocation work;
+    bool works = graph_work_leave(exec, &work);
     struct sample before = sample_take();
     CUresult result = DRIVER(cuGraphExecDestroy, exec);
     if (result == CUDA_SUCCESS) sample_see_rise(&before);
+    if (result != CUDA_SUCCESS && works) graph_work_stay(&work);
     pthread_mutex_lock(&lock);
     for (int index = 0; index < count; index++) {
         int device = (int)entries[index].device;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "code/functions.h"
+#include "functions/functions.h"
 
 #include "accounting/allocations.h"
 #include "accounting/context_growth.h"

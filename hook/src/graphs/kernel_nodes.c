@@ -4,7 +4,14 @@
  * promised here, whether the graph is ever launched or not: its launches are not looked at. Those of a
  * capture are launches (launch.h).
  */
+#include "accounting/context_growth.h"
+#include "accounting/device.h"
 #include "code/launch.h"
+#include "functions/parameters.h"
+#include "graphs/contents.h"
+#include "scheduler/session.h"
+
+enum { CHANGES = 32 };
 
 /* A node's first form has no kernel: it is read only without a function, which that form cannot be. */
 static CUresult record(const struct kernel_node *node, bool first_form) {
@@ -17,9 +24,32 @@ static CUresult record_any(const struct node_parameters *node) {
     return node && node->type == NODE_KERNEL ? record(&node->kernel, false) : CUDA_SUCCESS;
 }
 
+/* The current device, if a node of an executable graph may take more there when it is given another kernel:
+ * one of larger parameters takes up to 64 KiB (H200, driver 580). Else DEVICE_UNKNOWN. */
+static int growing_device(void) {
+    CUcontext context;
+    int device = DEVICE_UNKNOWN;
+    if (parameters_most() <= GRAPH_SMALL_PARAMETERS || !session_is_open()) return DEVICE_UNKNOWN;
+    return device_current(&context, &device) == CUDA_SUCCESS ? device : DEVICE_UNKNOWN;
+}
+
+/* Programs change nodes by the thousand: it is measured every 32nd time. What cannot be had is owed, and
+ * nothing is changed before it is had. */
+static CUresult changed(CUresult result, int device, const char *call) {
+    static _Atomic unsigned changes;
+    bool due = result == CUDA_SUCCESS && device >= 0 && ++changes % CHANGES == 0;
+    return due ? growth_charge_now(device, call) : result;
+}
+
 #define RECORDED(looked, symbol, ...)                                                                        \
     CUresult result = looked;                                                                                \
     return result == CUDA_SUCCESS ? DRIVER(symbol, __VA_ARGS__) : result
+
+#define CHANGED(looked, symbol, ...)                                                                         \
+    CUresult result = looked;                                                                                \
+    int device = growing_device();                                                                           \
+    if (result == CUDA_SUCCESS) result = growth_charge_owed(device, #symbol);                                \
+    return result == CUDA_SUCCESS ? changed(DRIVER(symbol, __VA_ARGS__), device, #symbol) : result
 
 CUresult hooked_cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes, size_t count,
                                      const struct kernel_node *parameters) {
@@ -41,12 +71,12 @@ CUresult hooked_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const struct ker
 
 CUresult hooked_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                const struct kernel_node *parameters) {
-    RECORDED(record(parameters, true), cuGraphExecKernelNodeSetParams, exec, node, parameters);
+    CHANGED(record(parameters, true), cuGraphExecKernelNodeSetParams, exec, node, parameters);
 }
 
 CUresult hooked_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                                   const struct kernel_node *parameters) {
-    RECORDED(record(parameters, false), cuGraphExecKernelNodeSetParams_v2, exec, node, parameters);
+    CHANGED(record(parameters, false), cuGraphExecKernelNodeSetParams_v2, exec, node, parameters);
 }
 
 CUresult hooked_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes, size_t count,
@@ -74,5 +104,5 @@ CUresult hooked_cuGraphNodeSetParams_v2(CUgraphNode node, struct node_parameters
 
 CUresult hooked_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                          struct node_parameters *parameters) {
-    RECORDED(record_any(parameters), cuGraphExecNodeSetParams, exec, node, parameters);
+    CHANGED(record_any(parameters), cuGraphExecNodeSetParams, exec, node, parameters);
 }

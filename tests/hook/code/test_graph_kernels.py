@@ -1,0 +1,171 @@
+"""Kernels of graphs are charged when they are recorded, and what executable graphs take before they are made."""
+
+from collections.abc import Callable
+
+import pytest
+from daemon import Daemon, wait_until
+from grown import CONTEXT, LOCAL, STACKS, WORK, function_of, seen, usage
+from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from scripted_session import GIB, MIB
+
+Join = Callable[..., Program]
+UPDATE_FAILURE = 910
+KERNEL = 2
+"""The form of a graph's node that names a kernel of a library."""
+
+
+def graph_of(program: Program, function: int, count: int) -> int:
+    """Return a graph of so many kernels, none of which waits for another."""
+    graph = program.call("graph").number
+    for _kernel in range(count):
+        assert program.call(f"addkernel {graph} {function} 0").code == SUCCESS
+    return graph
+
+
+def test_a_kernel_in_a_graph_is_refused_when_it_is_recorded(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    graph = program.call("graph").number
+    for form in range(4):
+        function = function_of(program, f"0 0 {LOCAL}", library=form == KERNEL)
+        assert program.call(f"addkernel {graph} {function} {form}").code == OUT_OF_MEMORY
+        fitting = function_of(program, "0 0 2048", library=form == KERNEL)
+        assert program.call(f"addkernel {graph} {fitting} {form}").code == SUCCESS
+        assert usage(daemon) == CONTEXT + 1024 * STACKS
+    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
+    assert program.call(f"alloc {GIB}").code == SUCCESS  # measured by the way: what was promised is not charged again
+    assert usage(daemon) == CONTEXT + GIB + 1024 * STACKS + WORK
+
+
+def test_a_captured_kernel_is_charged_when_it_is_captured(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    stream = program.call("stream").number
+    large, small = function_of(program, f"0 0 {LOCAL}"), function_of(program, "0 0 2048")
+    assert program.call(f"capture {stream}").code == SUCCESS
+    assert program.call(f"launchkernel {large} 0 {stream}").code == OUT_OF_MEMORY
+    assert program.call(f"launchkernel {small} 0 {stream}").code == SUCCESS
+    graph = program.call(f"endcapture {stream}").number
+    assert usage(daemon) == CONTEXT + 1024 * STACKS
+    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
+    seen(daemon, CONTEXT + 1024 * STACKS + WORK)
+
+
+def test_a_kernel_is_charged_in_its_functions_context(daemon: Daemon, join: Join) -> None:
+    """The current one had such stacks already: those of the other came unseen with the instantiation."""
+    program = join(daemon.container("a", memory="8g"))
+    here = program.call("retain 0").number
+    own = function_of(program, "0 0 9216")
+    assert program.call(f"launchkernel {own} 0 0").code == SUCCESS
+    there = program.call("create3 0").number
+    others = function_of(program, "0 0 9216")
+    listed = program.call(f"functions {program.call('module 0 0 9216').number} 0").number
+    assert program.call(f"use {here}").code == SUCCESS
+    for function in (others, listed):
+        graph = graph_of(program, function, 1)
+        assert usage(daemon) == 2 * (CONTEXT + 8192 * STACKS)
+    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
+    seen(daemon, 2 * (CONTEXT + 8192 * STACKS) + WORK)
+    assert usage(daemon) == 2 * (CONTEXT + 8192 * STACKS) + WORK
+    assert program.call(f"destroy {there}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 8192 * STACKS + WORK
+    graph_of(program, others, 1)  # of nobody any more: the current context has what it needs
+    assert usage(daemon) == CONTEXT + 8192 * STACKS + WORK
+
+
+def test_an_executable_graph_is_refused_before_it_takes_too_much(daemon: Daemon, join: Join) -> None:
+    """On a card, 10,000 kernels side by side took 1.1 GiB, which stayed when the graph was destroyed."""
+    program = join(daemon.container("a", memory="2g"))
+    graph = graph_of(program, function_of(program, "0 0 0"), 40)
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 10 * MIB}").code == SUCCESS
+    made = [program.call(f"instantiate {graph} 3") for _time in range(4)]
+    assert [each.code for each in made] == [SUCCESS, SUCCESS, OUT_OF_MEMORY, OUT_OF_MEMORY]
+    assert usage(daemon) == 2 * GIB
+    seen(daemon, 2 * GIB)
+    # It stays for the next one, in the context.
+    assert program.call(f"destroyexec {made[0].number}").code == SUCCESS
+    assert usage(daemon) == 2 * GIB
+    assert program.call(f"launch {program.call(f'instantiate {graph} 3').number} 0").code == SUCCESS
+    seen(daemon, 2 * GIB)
+
+
+def test_another_context_has_nothing_for_graphs_yet(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    here = program.call("retain 0").number
+    graph = graph_of(program, function_of(program, "0 0 0"), 40)
+    made = program.call(f"instantiate {graph} 3").number
+    assert program.call(f"destroyexec {made}").code == SUCCESS
+    there = program.call("create3 0").number
+    graph = graph_of(program, function_of(program, "0 0 0"), 40)
+    assert program.call(f"alloc {2 * GIB - 2 * CONTEXT - 9 * MIB}").code == SUCCESS
+    assert program.call(f"instantiate {graph} 3").code == OUT_OF_MEMORY
+    assert program.call(f"destroy {there}").code == SUCCESS
+    assert program.call(f"use {here}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 6 * MIB
+
+
+def test_kernels_one_after_the_other_take_little(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    function, stream = function_of(program, "0 0 0"), program.call("stream").number
+    assert program.call(f"capture {stream}").code == SUCCESS
+    for _kernel in range(200):
+        assert program.call(f"launchkernel {function} 0 {stream}").code == SUCCESS
+    captured = program.call(f"endcapture {stream}").number
+    beside = graph_of(program, function, 200)
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 4 * MIB}").code == SUCCESS
+    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
+    assert program.call(f"instantiate {captured} 3").code == SUCCESS
+    assert usage(daemon) == 2 * GIB - 4 * MIB + WORK
+
+
+def test_no_graph_is_made_while_something_is_owed(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    function = function_of(program, "0 0 0")
+    graph = graph_of(program, function, 1)
+    made = program.call(f"instantiate {graph} 3").number
+    assert program.call(f"destroyexec {made}").code == SUCCESS
+    code = function_of(program, f"0 {92 * MIB} 0")
+    held = program.call(f"alloc {2 * GIB - CONTEXT - WORK}").number
+    assert program.call(f"launchkernel {code} 0 0").code == OUT_OF_MEMORY
+    assert program.call(f"instantiate {graph} 3").code == OUT_OF_MEMORY
+    assert program.call(f"free {held}").code == SUCCESS
+    assert program.call(f"instantiate {graph} 3").code == SUCCESS
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_an_update_to_larger_parameters_is_refused_before(daemon: Daemon, join: Join, form: int) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    small = graph_of(program, function_of(program, "0 0 0"), 100)
+    made = program.call(f"instantiate {small} 3").number
+    large = graph_of(program, function_of(program, "0 0 0 0 0 30000"), 100)
+    before = usage(daemon)
+    held = program.call(f"alloc {2 * GIB - before - 4 * MIB}").number
+    assert program.call(f"update {made} {large} {form}").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB - 4 * MIB)
+    assert program.call(f"free {held}").code == SUCCESS
+    assert program.call(f"update {made} {large} {form}").code == SUCCESS
+    assert usage(daemon) == before + 6 * MIB
+    seen(daemon, before + 6 * MIB)
+
+
+def test_an_update_that_the_driver_refuses_takes_nothing(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    made = program.call(f"instantiate {graph_of(program, function_of(program, '0 0 0'), 2)} 3").number
+    larger = graph_of(program, function_of(program, "0 0 0 0 0 4000"), 800)
+    before = usage(daemon)
+    assert program.call(f"update {made} {larger} 2").code == UPDATE_FAILURE
+    assert usage(daemon) == before
+
+
+def test_no_node_is_given_larger_parameters_while_something_is_owed(daemon: Daemon, join: Join) -> None:
+    """A program that went on after it was refused took 4.3 GiB of a card with a limit of 2."""
+    program = join(daemon.container("a", memory="2g"))
+    small, graph = function_of(program, "0 0 0"), program.call("graph").number
+    nodes = [program.call(f"addkernel {graph} {small} 0").number for _kernel in range(400)]
+    made = program.call(f"instantiate {graph} 3").number
+    wide = function_of(program, "0 0 0 0 0 30000")
+    graph_of(program, wide, 1)
+    assert program.call(f"alloc {2 * GIB - usage(daemon) - 6 * MIB}").code == SUCCESS
+    answers = [program.call(f"setkernel {made} {node} {wide}").code for node in nodes]
+    assert (answers[0], answers[-1], answers.count(OUT_OF_MEMORY) > 200) == (SUCCESS, OUT_OF_MEMORY, True)
+    device = daemon.state("a")["devices"][0]
+    assert program.call("alloc 1").code == OUT_OF_MEMORY
+    wait_until(lambda: 2 * GIB < daemon.state("a")["devices"][0]["seen"] <= 2 * GIB + 4 * MIB, f"{device}")
