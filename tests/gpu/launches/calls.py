@@ -11,6 +11,10 @@ GLOBAL = 2
 ABSENT = 77  # the exit status of a program of what is not there
 
 
+Answer = tuple[str, int]
+"""A call, and its CUresult."""
+
+
 class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 

@@ -76,6 +76,17 @@ FIRST = """
 }
 """
 
+WIDE = 30000
+
+
+def wide(simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image whose kernel has `WIDE` bytes of parameters, as CUDA 12.1 and later drivers take."""
+    head = HEAD.replace("7.0", "8.1")
+    text = (
+        f"parameters={WIDE}" if simulated else head + f".visible .entry wide(.param .align 4 .b8 all[{WIDE}]) {{ret;}}"
+    )
+    return text.encode() + b"\0", b"wide"
+
 
 def stack(size: int, simulated: bool) -> tuple[bytes, bytes]:
     """Return an image whose kernel needs `size` bytes of local memory a thread, and the kernel's name."""
@@ -129,3 +140,10 @@ def _made_up(size: int) -> bytes:
     sections += struct.pack("<IIQQQQIIQQ", 1, 8, 3, 0, 256, size, 0, 0, 16, 0)
     sections += struct.pack("<IIQQQQIIQQ", 12, 3, 0, 0, 256, len(names), 0, 0, 1, 0)
     return header + sections + names
+
+
+def kernel(cuda: Cuda, image: tuple[bytes, bytes], library: bool) -> c_void_p:
+    """Load an image, and return its kernel."""
+    result, owner = cuda.load(image[0], library)
+    assert result == 0, f"an image that takes nothing is refused: {result}"
+    return cuda.function(owner, image[1], library)

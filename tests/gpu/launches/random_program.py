@@ -17,7 +17,8 @@ from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
 import images
-from calls import HEAP, OUT_OF_MEMORY, PRINTF, STACK, Cuda, KernelNode
+from calls import HEAP, OUT_OF_MEMORY, PRINTF, STACK, Cuda
+from graphs import described, node_of
 
 MIB = 1 << 20
 BROKEN = 700
@@ -40,6 +41,7 @@ class Walk:
         self.owners: list[tuple[c_void_p, bool, c_void_p]] = []
         self.contexts: list[c_void_p] = []
         self.handles: list[c_uint64] = []
+        self.instances: list[c_void_p] = []
         self.children: list[subprocess.Popen[bytes]] = []
         self.primary = c_void_p()
         self.cuda.must("cuCtxGetCurrent", byref(self.primary))
@@ -48,7 +50,7 @@ class Walk:
             *[self.allocate, self.free] * 6,
             *[self.allocate_async, self.free_async] * 3,
             *[self.load, self.unload, self.launch, self.launch] * 2,
-            *[self.create, self.release, self.limit, self.graph, self.context, self.start],
+            *[self.create, self.release, self.limit, self.graph, self.green, self.streams, self.context, self.start],
         ]
 
     def ask(self, name: str, *arguments: object) -> bool:
@@ -162,20 +164,53 @@ class Walk:
         self.told(f"cuCtxSetLimit({kind})", self.cuda.limit(kind, size))
 
     def graph(self) -> None:
+        """Launch a graph of a kernel, beside itself or one after the other, and keep some of them."""
         if not self.owners:
             return
-        made, node, instance = c_void_p(), c_void_p(), c_void_p()
+        made, instance, before = c_void_p(), c_void_p(), None
         self.ask("cuGraphCreate", byref(made), 0)
-        shape = (c_uint * 6)(1, 1, 1, 1, 1, 1)
         _owner, library, kernel = self.random.choice(self.owners)
-        parameters = KernelNode(None if library else kernel, shape, 0, ctypes.cast(self.cuda.parameters, c_void_p))
-        parameters.kernel = kernel if library else None
-        added = self.ask("cuGraphAddKernelNode_v2", byref(node), made, None, c_size_t(0), byref(parameters))
-        if added and self.ask("cuGraphInstantiateWithFlags", byref(instance), made, c_uint64(0)):
+        chained = self.random.random() < 0.5
+        for _node in range(self.random.choice([1, 1, 30, 1000])):
+            before = self.add(made, kernel, library, before if chained else None)
+            if before is None:
+                break
+        if before and self.ask("cuGraphInstantiateWithFlags", byref(instance), made, c_uint64(0)):
             self.ask("cuGraphLaunch", instance, self.stream)
             self.ask("cuStreamSynchronize", self.stream)
-            self.ask("cuGraphExecDestroy", instance)
+            self.instances.append(instance)
+        while len(self.instances) > self.random.choice([0, 3, 6]):
+            self.ask("cuGraphExecDestroy", self.instances.pop(self.random.randrange(len(self.instances))))
         self.ask("cuGraphDestroy", made)
+
+    def add(self, graph: c_void_p, kernel: c_void_p, library: bool, before: c_void_p | None) -> c_void_p | None:
+        """Put a kernel into a graph; return the node."""
+        node, parameters = c_void_p(), node_of(kernel, ctypes.cast(self.cuda.parameters, c_void_p))
+        parameters.function = None if library else kernel
+        parameters.kernel = kernel if library else None
+        waits, count = (byref(before), c_size_t(1)) if before else (None, c_size_t(0))
+        added = self.ask("cuGraphAddKernelNode_v2", byref(node), graph, waits, count, byref(parameters))
+        return node if added else None
+
+    def green(self) -> None:
+        """Make a green context, launch in its stream, and end it."""
+        made, stream = c_void_p(), c_void_p()
+        if not self.ask("cuGreenCtxCreate", byref(made), described(self.cuda), 0, 1):
+            return
+        if self.ask("cuGreenCtxStreamCreate", byref(stream), made, 1, 0):
+            if self.owners:
+                _owner, _library, kernel = self.random.choice(self.owners)
+                self.told("cuLaunchKernel", self.cuda.launch(kernel, stream=stream))
+            self.ask("cuStreamSynchronize", stream)
+            self.ask("cuStreamDestroy_v2", stream)
+        self.ask("cuGreenCtxDestroy", made)
+
+    def streams(self) -> None:
+        """Make streams, and end them."""
+        made = [c_void_p() for _stream in range(self.random.choice([1, 10, 100]))]
+        made = [stream for stream in made if self.ask("cuStreamCreate", byref(stream), 1)]
+        for stream in made:
+            self.ask("cuStreamDestroy_v2", stream)
 
     def context(self) -> None:
         """Make another context, allocate and launch in it, and end it."""
@@ -188,8 +223,20 @@ class Walk:
             out, self.cuda.out = self.cuda.out, c_uint64()
             self.told("cuLaunchKernel", self.launch_there(owner, image[1]))
             self.cuda.out = out
+            self.cuda.must("cuCtxSetCurrent", self.primary)
+            self.elsewhere(self.cuda.function(owner, image[1], library=False))
+            self.cuda.must("cuCtxSetCurrent", made)
         self.ask(self.random.choice(("cuCtxDestroy_v2", "cuCtxDetach")), made)
         self.cuda.must("cuCtxSetCurrent", self.primary)
+
+    def elsewhere(self, kernel: c_void_p) -> None:
+        """Make an executable graph of another context's kernel."""
+        graph, instance = c_void_p(), c_void_p()
+        self.ask("cuGraphCreate", byref(graph), 0)
+        node = self.add(graph, kernel, library=False, before=None)
+        if node and self.ask("cuGraphInstantiateWithFlags", byref(instance), graph, c_uint64(0)):
+            self.ask("cuGraphExecDestroy", instance)
+        self.ask("cuGraphDestroy", graph)
 
     def launch_there(self, owner: c_void_p, name: bytes) -> int:
         """Launch in another context, where the kernel needs an address of that one."""

@@ -5,7 +5,6 @@
 Prints a JSON list of pairs (call, CUresult), and stays until its stdin ends.
 """
 
-import ctypes
 import json
 import os
 import socket
@@ -14,8 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
+import graphs
 import images
-from calls import HEAP, PRINTF, STACK, Cuda, KernelNode
+from calls import HEAP, PRINTF, STACK, Answer, Cuda
 
 PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -24,21 +24,13 @@ READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 DMA_BUF = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 NONE = c_uint64(0)
 
-Answer = tuple[str, int]
 CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FORMS = [f"{call}{twin}" for call in CALLS for twin in ("", "_ptsz")]
 
 
-def kernel(cuda: Cuda, image: tuple[bytes, bytes], library: bool) -> c_void_p:
-    """Load an image, and return its kernel."""
-    result, owner = cuda.load(image[0], library)
-    assert result == 0, f"an image that takes nothing is refused: {result}"
-    return cuda.function(owner, image[1], library)
-
-
 def launches(cuda: Cuda, size: str, owner: str) -> Iterator[Answer]:
     """Launch a kernel with so much local memory in each form."""
-    function = kernel(cuda, images.stack(int(size), cuda.simulated), owner == "library")
+    function = images.kernel(cuda, images.stack(int(size), cuda.simulated), owner == "library")
     for form in FORMS:
         yield form, cuda.launch(function, form)
 
@@ -64,38 +56,11 @@ def obtain(cuda: Cuda, way: str, size: str) -> c_void_p:
 def obtained(cuda: Cuda, way: str, size: str) -> Iterator[Answer]:
     """Launch a kernel with so much local memory that was got in that way, after 300 launches of others."""
     for _time in range(100):
-        others = kernel(cuda, images.stack(16, cuda.simulated), library=False)
+        others = images.kernel(cuda, images.stack(16, cuda.simulated), library=False)
         assert [cuda.launch(others) for _launch in range(3)] == [0] * 3, "a kernel that takes nothing is refused"
     function = obtain(cuda, way, size)
     for _time in range(3):
         yield "cuLaunchKernel", cuda.launch(function)
-
-
-def graph(cuda: Cuda, size: str) -> Iterator[Answer]:
-    """Put such a kernel into a graph, and launch that."""
-    function = kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
-    made, node, instance = c_void_p(), c_void_p(), c_void_p()
-    cuda.must("cuGraphCreate", byref(made), 0)
-    shape = (c_uint * 6)(1, 1, 1, 1, 1, 1)
-    parameters = KernelNode(function, shape, 0, ctypes.cast(cuda.parameters, c_void_p))
-    result = cuda.call("cuGraphAddKernelNode_v2", byref(node), made, None, c_size_t(0), byref(parameters))
-    yield "cuGraphAddKernelNode", result
-    if result == 0:
-        cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
-        yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
-        yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
-
-
-def capture(cuda: Cuda, size: str) -> Iterator[Answer]:
-    """Launch such a kernel into a stream that is captured, and launch the graph."""
-    function = kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
-    stream, made, instance = cuda.stream(), c_void_p(), c_void_p()
-    cuda.must("cuStreamBeginCapture_v2", stream, 2)
-    yield "cuLaunchKernel, captured", cuda.launch(function, stream=stream)
-    cuda.must("cuStreamEndCapture", stream, byref(made))
-    cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
-    yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
-    yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
 
 
 def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
@@ -104,7 +69,7 @@ def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
     image = {"printf": images.printing, "heap": images.heap}.get(kind, lambda simulated: images.stack(0, simulated))
     yield f"cuCtxSetLimit({kind})", cuda.limit(number, int(size))
     if kind != "stack":
-        yield "cuLaunchKernel", cuda.launch(kernel(cuda, image(cuda.simulated), library=False))
+        yield "cuLaunchKernel", cuda.launch(images.kernel(cuda, image(cuda.simulated), library=False))
 
 
 def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
@@ -233,8 +198,14 @@ def left(_cuda: Cuda, way: str, size: str, most: str = f"{6 << 30}") -> Iterator
 WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launches": launches,
     "obtained": obtained,
-    "graph": graph,
-    "capture": capture,
+    "graph": graphs.graph,
+    "capture": graphs.capture,
+    "executables": graphs.executables,
+    "elsewhere": graphs.elsewhere,
+    "green": graphs.green,
+    "greens": graphs.greens,
+    "widened": graphs.widened,
+    "streams": graphs.streams,
     "limit": limit,
     "variables": variables,
     "kept": kept,

@@ -1,0 +1,146 @@
+"""Ways of `step.py` that go by graphs, and by green contexts."""
+
+import ctypes
+from collections.abc import Iterator
+from ctypes import byref, c_size_t, c_ubyte, c_uint, c_void_p
+
+import images
+from calls import Answer, Cuda, KernelNode
+
+SMALL = 4 << 10
+MULTIPROCESSORS = 1  # CU_DEV_RESOURCE_TYPE_SM
+
+
+def node_of(function: c_void_p, parameters: c_void_p) -> KernelNode:
+    """Return a node of one thread."""
+    return KernelNode(function, (c_uint * 6)(1, 1, 1, 1, 1, 1), 0, parameters)
+
+
+def add(cuda: Cuda, graph: c_void_p, function: c_void_p, before: c_void_p | None = None) -> tuple[int, c_void_p]:
+    """Put a kernel into a graph, which runs after another one; return the result and the node."""
+    node, one = c_void_p(), node_of(function, ctypes.cast(cuda.parameters, c_void_p))
+    waits = byref(before) if before else None
+    count = c_size_t(1 if before else 0)
+    return cuda.call("cuGraphAddKernelNode_v2", byref(node), graph, waits, count, byref(one)), node
+
+
+def made_of(cuda: Cuda, function: c_void_p, count: int, chained: bool) -> tuple[c_void_p, list[c_void_p]]:
+    """Return a graph of so many kernels, beside each other or one after the other, and its nodes."""
+    graph, nodes = c_void_p(), []
+    cuda.must("cuGraphCreate", byref(graph), 0)
+    for _kernel in range(count):
+        result, node = add(cuda, graph, function, nodes[-1] if chained and nodes else None)
+        assert result == 0, f"a kernel that takes nothing is refused: {result}"
+        nodes.append(node)
+    return graph, nodes
+
+
+def graph(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Put such a kernel into a graph, and launch that."""
+    function = images.kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
+    made, instance = c_void_p(), c_void_p()
+    cuda.must("cuGraphCreate", byref(made), 0)
+    result, _node = add(cuda, made, function)
+    yield "cuGraphAddKernelNode", result
+    if result == 0:
+        cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+        yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
+        yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
+
+
+def capture(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Launch such a kernel into a stream that is captured, and launch the graph."""
+    function = images.kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
+    stream, made, instance = cuda.stream(), c_void_p(), c_void_p()
+    cuda.must("cuStreamBeginCapture_v2", stream, 2)
+    yield "cuLaunchKernel, captured", cuda.launch(function, stream=stream)
+    cuda.must("cuStreamEndCapture", stream, byref(made))
+    cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+    yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
+    yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
+
+
+def executables(cuda: Cuda, count: str, shape: str, times: str) -> Iterator[Answer]:
+    """Make executable graphs of so many kernels, "beside" each other or "chained", and launch each; the last first."""
+    function = images.kernel(cuda, images.stack(16, cuda.simulated), library=False)
+    graph, _nodes = made_of(cuda, function, int(count), shape == "chained")
+    answers = []
+    for _time in range(int(times)):
+        instance = c_void_p()
+        result = cuda.call("cuGraphInstantiateWithFlags", byref(instance), graph, c_size_t(0))
+        answers.append(("cuGraphInstantiate", result))
+        if result == 0:
+            cuda.must("cuGraphLaunch", instance, None)
+            cuda.must("cuCtxSynchronize")
+    return reversed(answers)
+
+
+def widened(cuda: Cuda, count: str, way: str) -> Iterator[Answer]:
+    """Change the kernels of an executable graph to one of large parameters, "all" or "each"; the last answer first."""
+    small = images.kernel(cuda, images.stack(16, cuda.simulated), library=False)
+    graph, nodes = made_of(cuda, small, int(count), chained=True)
+    instance, room = c_void_p(), ctypes.create_string_buffer(images.WIDE)
+    cuda.must("cuGraphInstantiateWithFlags", byref(instance), graph, c_size_t(0))
+    wide, parameters = images.kernel(cuda, images.wide(cuda.simulated), library=False), cuda.parameters
+    cuda.parameters = (c_void_p * 2)(ctypes.addressof(room), 0)
+    one, info = node_of(wide, ctypes.cast(cuda.parameters, c_void_p)), ctypes.create_string_buffer(64)
+    if way == "all":
+        other, _nodes = made_of(cuda, wide, int(count), chained=True)
+        answers = [("cuGraphExecUpdate", cuda.call("cuGraphExecUpdate_v2", instance, other, info))]
+    else:
+        call = "cuGraphExecKernelNodeSetParams_v2"
+        answers = [(call, cuda.call(call, instance, node, byref(one))) for node in nodes]
+        answers.sort(key=lambda answer: -answer[1])
+    cuda.parameters = parameters
+    return iter(answers)
+
+
+def elsewhere(cuda: Cuda) -> Iterator[Answer]:
+    """Put a kernel of another context into a graph, where the current one has had such stacks already."""
+    image, here, there = images.stack(SMALL, cuda.simulated), c_void_p(), c_void_p()
+    cuda.must("cuCtxGetCurrent", byref(here))
+    assert cuda.launch(images.kernel(cuda, image, library=False)) == 0, "the first stacks are refused"
+    cuda.must("cuCtxCreate_v2", byref(there), 0, 0)
+    function = images.kernel(cuda, image, library=False)
+    cuda.must("cuCtxSetCurrent", here)
+    made, instance = c_void_p(), c_void_p()
+    cuda.must("cuGraphCreate", byref(made), 0)
+    result, _node = add(cuda, made, function)
+    yield "cuGraphAddKernelNode", result
+    if result == 0:
+        yield "cuGraphInstantiate", cuda.call("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+
+
+def green(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Launch a kernel with so much local memory in a green context's stream, and then in the primary context."""
+    function = images.kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
+    made, stream = c_void_p(), c_void_p()
+    cuda.must("cuGreenCtxCreate", byref(made), described(cuda), 0, 1)
+    cuda.must("cuGreenCtxStreamCreate", byref(stream), made, 1, 0)
+    yield "cuLaunchKernel, in a green context", cuda.launch(function, stream=stream)
+    yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
+    yield "cuLaunchKernel", cuda.launch(function)
+
+
+def described(cuda: Cuda) -> c_void_p:
+    """Return the description of a green context with all multiprocessors."""
+    resource, description = (c_ubyte * 144)(), c_void_p()
+    cuda.must("cuDeviceGetDevResource", 0, resource, MULTIPROCESSORS)
+    cuda.must("cuDevResourceGenerateDesc", byref(description), resource, 1)
+    return description
+
+
+def streams(cuda: Cuda, count: str) -> Iterator[Answer]:
+    """Make so many streams; the last answer first."""
+    return reversed([("cuStreamCreate", cuda.call("cuStreamCreate", byref(c_void_p()), 1)) for _ in range(int(count))])
+
+
+def greens(cuda: Cuda, count: str) -> Iterator[Answer]:
+    """Make and end so many green contexts; the last answer first."""
+    description, answers = described(cuda), []
+    for _time in range(int(count)):
+        made = c_void_p()
+        answers.append(("cuGreenCtxCreate", cuda.call("cuGreenCtxCreate", byref(made), description, 0, 1)))
+        if answers[-1][1] == 0:
+            cuda.must("cuGreenCtxDestroy", made)
+    return reversed(answers)
