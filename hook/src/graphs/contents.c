@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 
 enum { GROWTH = 32 << 20, DEPTH = 16, NODE = 2816, CHAIN = 115 << 10 };
-enum { MIDDLE_PARAMETERS = 4096, LARGE_PARAMETERS = 32 << 10 };
+enum { MIDDLE_PARAMETERS = 4096, LARGE_PARAMETERS = 40 << 10 };
 enum { NODE_CHILD = 4, NODE_ALLOC = 10 };
 
 /* Addresses that a node gives to the program. */
@@ -73,7 +73,7 @@ static void add_allocation(struct reading *reading, CUgraphNode node) {
     reading->rows[reading->contents->allocations++] = (struct range){parameters.address, end, device};
 }
 
-/* Bytes for the parameters of a kernel, as much as is seen for those of up to 32 kB. */
+/* Bytes for the parameters of a kernel: the most that is seen for those of up to 32 kB. */
 static uint64_t room_for_parameters(void) {
     uint64_t size = parameters_most();
     if (size <= GRAPH_SMALL_PARAMETERS) return 0;
