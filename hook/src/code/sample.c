@@ -29,6 +29,12 @@ CUresult sample_charge_fall(struct sample *before, const char *call) {
     return fell || growth_is_owed(before->device) ? growth_charge_now(before->device, call) : CUDA_SUCCESS;
 }
 
+uint64_t sample_fall(const struct sample *before) {
+    size_t unused;
+    bool fell = before->seen && read_unused(&unused) && unused < before->unused;
+    return fell ? before->unused - unused : 0;
+}
+
 bool sample_fell(const struct sample *before) {
     size_t unused;
     return !before->seen || !read_unused(&unused) || unused < before->unused;

@@ -22,6 +22,9 @@ struct sample sample_take(void);
  */
 CUresult sample_charge_fall(struct sample *before, const char *call);
 
+/* Bytes by which the free memory fell since; 0 as well if nobody can tell. */
+uint64_t sample_fall(const struct sample *before);
+
 /* Whether the free memory fell since; true as well if nobody can tell. */
 bool sample_fell(const struct sample *before);
 

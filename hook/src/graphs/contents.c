@@ -35,7 +35,7 @@ struct reading {
     struct range *rows;
     size_t room; /* of `rows` */
     size_t kernels;
-    bool refused; /* no memory for a list, or a device without a limit here */
+    bool refused; /* no memory for a list, a device without a limit here, or it is too deep */
 };
 
 /* mmap and not malloc: see allocations.h. NULL: no memory. */
@@ -145,15 +145,16 @@ static void add_node(struct reading *reading, CUgraphNode node, int depth) {
         add_graph(reading, child, depth + 1);
 }
 
-/* Enters what the graph and its children take. Children lie in each other only as deep as the program made
- * them. */
+/* Enters what the graph and its children take. Those that lie deeper in each other than any program makes
+ * them are refused, as nobody knows what they take. */
 static void add_graph(struct reading *reading, CUgraph graph, int depth) {
     size_t count = 0;
-    if (depth > DEPTH || DRIVER(cuGraphGetNodes, graph, NULL, &count) != CUDA_SUCCESS || count == 0) return;
+    if (DRIVER(cuGraphGetNodes, graph, NULL, &count) != CUDA_SUCCESS || count == 0) return;
     size_t bytes = count * sizeof(CUgraphNode);
     CUgraphNode *nodes = make_list(bytes);
-    if (!nodes) {
+    if (!nodes || depth > DEPTH) {
         reading->refused = true;
+        if (nodes) munmap(nodes, bytes);
         return;
     }
     if (DRIVER(cuGraphGetNodes, graph, nodes, &count) != CUDA_SUCCESS) count = 0;

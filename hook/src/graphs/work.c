@@ -81,16 +81,24 @@ void graph_work_close(const struct graph_work *work) {
     growth_give(work->in.device, work->charged);
 }
 
+/* What the driver took less than was charged: it is not there for the next graph either. */
+static uint64_t spare(const struct graph_work *work) {
+    uint64_t fall = sample_fall(&work->in), most = work->charged < work->size ? work->charged : work->size;
+    return work->charged > fall && fall < most ? most - fall : 0;
+}
+
 static CUresult charge_taken(struct graph_work *work) {
     return work->charged > 0 ? growth_charge_now(work->in.device, call) : sample_charge_fall(&work->in, call);
 }
 
 CUresult graph_work_enter(struct graph_work *work, CUgraphExec exec) {
+    uint64_t less = spare(work);
+    release(work->in.context, less, less);
     struct allocation replaced, entry = {.address = (uint64_t)(uintptr_t)exec,
-                                         .size = work->size,
+                                         .size = work->size - less,
                                          .device = work->in.device < 0 ? 0 : (uint64_t)work->in.device,
                                          .context = handle(work->in.context) >> 1};
-    if (work->size > 0) (void)allocations_insert(&execs, entry, &replaced); /* else it is never given back */
+    if (entry.size > 0) (void)allocations_insert(&execs, entry, &replaced); /* else it is never given back */
     return charge_taken(work);
 }
 
@@ -103,8 +111,10 @@ CUresult graph_work_open_update(struct graph_work *work, CUgraphExec exec, uint6
 
 CUresult graph_work_enter_update(struct graph_work *work, CUgraphExec exec) {
     struct allocation entry, replaced;
-    if (work->size > 0 && allocations_find(&execs, (uint64_t)(uintptr_t)exec, &entry)) {
-        entry.size += work->size;
+    uint64_t less = spare(work);
+    release(work->in.context, less, less);
+    if (work->size > less && allocations_find(&execs, (uint64_t)(uintptr_t)exec, &entry)) {
+        entry.size += work->size - less;
         (void)allocations_insert(&execs, entry, &replaced);
     }
     return charge_taken(work);

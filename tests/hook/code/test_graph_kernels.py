@@ -169,3 +169,32 @@ def test_no_node_is_given_larger_parameters_while_something_is_owed(daemon: Daem
     device = daemon.state("a")["devices"][0]
     assert program.call("alloc 1").code == OUT_OF_MEMORY
     wait_until(lambda: 2 * GIB < daemon.state("a")["devices"][0]["seen"] <= 2 * GIB + 4 * MIB, f"{device}")
+
+
+def test_what_was_charged_and_not_taken_is_not_there_for_the_next_graph(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    small, stream = function_of(program, "0 0 0"), program.call("stream").number
+    graph_of(program, function_of(program, "0 0 0 0 0 30000"), 1)  # from now on, much is charged for each kernel
+    assert program.call(f"capture {stream}").code == SUCCESS
+    for _kernel in range(100):
+        assert program.call(f"launchkernel {small} 0 {stream}").code == SUCCESS
+    made = program.call(f"instantiate {program.call(f'endcapture {stream}').number} 3").number
+    assert usage(daemon) == CONTEXT + WORK
+    assert program.call(f"destroyexec {made}").code == SUCCESS
+    beside = graph_of(program, small, 30)
+    assert program.call(f"alloc {2 * GIB - CONTEXT - WORK}").code == SUCCESS
+    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB)
+
+
+def test_graphs_that_lie_too_deep_in_each_other_are_refused(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    graph = graph_of(program, function_of(program, "0 0 0"), 1)
+    for _level in range(16):
+        outer = program.call("graph").number
+        assert program.call(f"addchild {outer} {graph}").code == SUCCESS
+        graph = outer
+    assert program.call(f"instantiate {graph} 3").code == SUCCESS
+    outer = program.call("graph").number
+    assert program.call(f"addchild {outer} {graph}").code == SUCCESS
+    assert program.call(f"instantiate {outer} 3").code == OUT_OF_MEMORY

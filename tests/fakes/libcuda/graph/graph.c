@@ -26,6 +26,7 @@ static void end_node(struct node *node) {
         *link = node->next_allocation;
         blocks_give_range(&driver.blocks, node->range);
     }
+    if (node->child != NULL) graph_unreference(node->child);
     free(node->before);
     handle_free(node);
 }
@@ -171,6 +172,22 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *handle, CUgraph graph_handle, const CU
     *handle = add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY);
     if (*handle != NULL) graph_depend(*handle, dependencies, count);
     return driver_leave(*handle == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+}
+
+/* Here it is not copied, and can be instantiated but not launched. */
+CUresult cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
+                                  size_t count, CUgraph child_handle) {
+    struct graph *graph = NULL;
+    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    if (result != CUDA_SUCCESS) return result;
+    struct graph *child = handle_find(HANDLE_GRAPH, child_handle);
+    if (handle == NULL || child == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *handle = add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH);
+    if (*handle == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    graph_depend(*handle, dependencies, count);
+    (*handle)->child = child;
+    child->references++;
+    return driver_leave(CUDA_SUCCESS);
 }
 
 static CUresult add_kernel(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,

@@ -28,6 +28,7 @@ struct node {
     struct node *next;    /* of the graph, in the order in which they were added */
     struct node **before; /* those that it waits for */
     size_t before_count;
+    struct graph *child;        /* that runs in its place, or NULL */
     bool continued;             /* one that waits for it runs in its chain (graph_work.c) */
     uint64_t room;              /* bytes for the parameters of what an executable graph does in its place */
     uint64_t address;           /* of what it allocates or frees */

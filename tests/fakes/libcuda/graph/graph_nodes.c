@@ -38,6 +38,16 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, int *type) {
     return driver_leave(CUDA_SUCCESS);
 }
 
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    const struct node *node = handle_find(HANDLE_NODE, handle);
+    bool valid = node != NULL && node->child != NULL && graph != NULL;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *graph = node->child;
+    return driver_leave(CUDA_SUCCESS);
+}
+
 /* An edge of a graph here never has data. */
 CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to, void *data, size_t *count) {
     CUresult result = driver_enter();

@@ -36,6 +36,7 @@ static uint64_t size_of(const struct graph *graph) {
         bool works = node->operation.kind != OPERATION_NOTHING;
         if (!continues(node) && works) size += CHAIN_SIZE;
         if (works) size += NODE_SIZE;
+        if (node->child != NULL) size += size_of(node->child);
         size += room_of(node->operation.module);
     }
     return size;

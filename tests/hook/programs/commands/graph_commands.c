@@ -87,6 +87,9 @@ CUresult run_graph(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "fromgreen") == 0)
         result = cuda.cuCtxFromGreenCtx((CUcontext *)&written, (CUgreenCtx)number[0]);
     if (strcmp(command, "graph") == 0) result = new_graph(&written);
+    if (strcmp(command, "addchild") == 0)
+        result = CALL(cuGraphAddChildGraphNode, uint64_t *, uint64_t, const void *, size_t,
+                      uint64_t)(&written, number[0], NULL, 0, number[1]);
     if (strcmp(command, "addalloc") == 0) result = add_allocation(number, &written);
     if (strcmp(command, "instantiate") == 0) result = instantiate(number, &written);
     if (strcmp(command, "endcapture") == 0)
