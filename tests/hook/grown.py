@@ -1,7 +1,7 @@
 """What contexts of a container of the simulated host grew: by the account, and by the driver."""
 
 from daemon import Daemon, wait_until
-from hooked_program import Program
+from hooked_program import SUCCESS, Program
 from scripted_session import MIB
 
 CONTEXT = 526 * MIB
@@ -28,3 +28,11 @@ def function_of(program: Program, image: str, library: bool = False) -> int:
     """Load a module of this image; return a function of it."""
     loaded = program.call(f"{'library' if library else 'module'} {image}").number
     return program.call(f"{'kernel' if library else 'function'} {loaded}").number
+
+
+def graph_of(program: Program, function: int, count: int) -> int:
+    """Return a graph of so many kernels, none of which waits for another."""
+    graph = program.call("graph").number
+    for _kernel in range(count):
+        assert program.call(f"addkernel {graph} {function} 0").code == SUCCESS
+    return graph

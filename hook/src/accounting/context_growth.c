@@ -17,6 +17,7 @@
 #include "promises/promises.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
+#include "tables/registry.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -74,12 +75,13 @@ static bool growth_measure(int device, uint64_t pending, struct measurement *mea
     uint32_t number = (uint32_t)device;
     struct channel_answer answer;
     devices[device].suspected = false;
-    uint64_t taken = account_taken(number);
+    uint64_t taken = account_taken(number), untaken = registry_untaken(device);
     uint64_t all = account_contexts(number), promised = promises_open(device);
     measured->charged = less(all, promised);
-    uint64_t used = less(account_used(number), all + pending + devices[device].hidden);
+    uint64_t used = less(account_used(number), all + pending + devices[device].hidden + untaken);
     if (channel_context(number, measured->charged, used, &answer) != CHANNEL_ANSWERED) return false;
     taken = account_taken(number) - taken;
+    taken += less(untaken, registry_untaken(device)); /* meanwhile */
     measured->quiet = taken == 0;
     measured->size = less(answer.context_size.size, taken);
     bool known = answer.context_size.size > 0;

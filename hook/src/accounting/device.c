@@ -2,16 +2,17 @@
 #include "accounting/device.h"
 
 #include "accounting/allocations.h"
-#include "base/fork_reset.h"
 #include "base/log.h"
 #include "scheduler/account.h"
+#include "tables/registry.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 enum { MAX_ORDINALS = 64, POINTER_ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */ };
 
-static struct allocations owners = ALLOCATIONS_INITIALIZER; /* contexts of green ones; `value`: the primary */
+static struct allocations owners =
+    ALLOCATIONS_INITIALIZER; /* contexts of green ones, which die with the primary */
 
 /* Number + 1 of each ordinal once it is known; 0 before. */
 static _Atomic int known[MAX_ORDINALS];
@@ -53,7 +54,7 @@ int device_of_ordinal(CUdevice ordinal) {
 static CUcontext device_find_owner(CUcontext context) {
     struct allocation entry;
     bool green = allocations_find(&owners, (uint64_t)(uintptr_t)context, &entry);
-    return green ? (CUcontext)(uintptr_t)entry.value : context;
+    return green ? (CUcontext)(uintptr_t)(entry.context << 1) : context;
 }
 
 int device_of_pointer(CUdeviceptr address) {
@@ -89,8 +90,9 @@ CUresult device_current(CUcontext *context, int *device) {
 
 void device_set_owner(CUcontext context, CUcontext owner) {
     struct allocation replaced,
-        entry = {.address = (uint64_t)(uintptr_t)context, .value = (uint64_t)(uintptr_t)owner};
+        entry = {.address = (uint64_t)(uintptr_t)context, .context = (uint64_t)(uintptr_t)owner >> 1};
     (void)allocations_insert(&owners, entry, &replaced);
+    device_contexts_changed();
 }
 
 void device_forget_owner(CUcontext context) {
@@ -101,6 +103,17 @@ void device_forget_owner(CUcontext context) {
 
 void device_contexts_changed(void) {
     atomic_fetch_add(&epoch, 1);
+}
+
+bool device_push(CUcontext context) {
+    CUcontext now = NULL;
+    if (!context || DRIVER(cuCtxGetCurrent, &now) != CUDA_SUCCESS || now == context) return false;
+    return DRIVER(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+}
+
+void device_pop(bool pushed) {
+    CUcontext popped;
+    if (pushed) DRIVER(cuCtxPopCurrent_v2, &popped);
 }
 
 void device_refuse(CUdevice ordinal) {
@@ -123,4 +136,24 @@ static void device_reset(void) {
     epoch++;
     allocations_reset(&owners);
 }
-RESET_IN_CHILD(device_reset);
+
+static void device_mark(CUcontext context) {
+    allocations_mark(&owners, (uint64_t)(uintptr_t)context);
+}
+
+static void device_unmark(CUcontext context) {
+    allocations_unmark(&owners, (uint64_t)(uintptr_t)context);
+}
+
+static void none(const struct allocation *entry, void *argument) {
+    (void)entry, (void)argument;
+}
+
+/* The handles of green contexts of a primary one that has ended may name others from now on. */
+static void device_drop(CUcontext context, uint64_t *sizes) {
+    (void)sizes;
+    allocations_drop(&owners, (uint64_t)(uintptr_t)context, none, NULL);
+    device_contexts_changed();
+}
+REGISTER_FAMILY(device, .mark = device_mark, .unmark = device_unmark, .drop = device_drop,
+                .reset = device_reset);

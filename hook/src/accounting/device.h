@@ -8,6 +8,8 @@
 
 #include "tables/driver.h"
 
+#include <stdbool.h>
+
 enum { DEVICE_UNKNOWN = -1 };
 
 /* The number of an ordinal; DEVICE_UNKNOWN when the container has no limit on it or there is no such ordinal.
@@ -27,6 +29,10 @@ void device_set_owner(CUcontext context, CUcontext owner);
 
 /* The green context has ended: its handle may name another one now. */
 void device_forget_owner(CUcontext context);
+
+/* Makes the context current if it is another one, true if so; and undoes that. */
+bool device_push(CUcontext context);
+void device_pop(bool pushed);
 
 /* Contexts were created or destroyed: a handle may name another one now. */
 void device_contexts_changed(void);

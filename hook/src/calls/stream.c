@@ -5,6 +5,7 @@
  * something is owed. The default streams of threads take as much with their first use, which nobody sees.
  */
 #include "accounting/context_growth.h"
+#include "accounting/device.h"
 #include "code/sample.h"
 
 typedef CUresult make_stream(CUstream *made, const void *arguments);
@@ -54,7 +55,13 @@ static CUresult attempt_green(CUstream *made, const void *arguments) {
     return DRIVER(cuGreenCtxStreamCreate, made, wanted->green, wanted->flags, wanted->priority);
 }
 
+/* It is taken of the green context's device, whatever is current. */
 CUresult hooked_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority) {
     struct wanted wanted = {.green = green, .flags = flags, .priority = priority};
-    return make(stream, "cuGreenCtxStreamCreate", attempt_green, &wanted);
+    CUcontext context = NULL;
+    (void)DRIVER(cuCtxFromGreenCtx, &context, green);
+    bool pushed = device_push(context);
+    CUresult result = make(stream, "cuGreenCtxStreamCreate", attempt_green, &wanted);
+    device_pop(pushed);
+    return result;
 }

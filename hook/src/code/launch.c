@@ -13,18 +13,6 @@
 
 enum { ATTRIBUTE_LOCAL_SIZE = 3 };
 
-/* Makes the context current if it is another one; true if so. */
-static bool push(CUcontext context) {
-    CUcontext now = NULL;
-    if (!context || DRIVER(cuCtxGetCurrent, &now) != CUDA_SUCCESS || now == context) return false;
-    return DRIVER(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-}
-
-static void pop(bool pushed) {
-    CUcontext popped;
-    if (pushed) DRIVER(cuCtxPopCurrent_v2, &popped);
-}
-
 /* A stream's own context; NULL for the default streams, which are of the current one. */
 static CUcontext context_of(word stream) {
     CUcontext context = NULL;
@@ -61,7 +49,7 @@ static CUresult charge_known(const struct sample *in, word function, uint64_t li
 
 static CUresult look(struct launch *launch) {
     uint64_t library = functions_library(launch->function);
-    parameters_see(launch->function, library != 0);
+    (void)parameters_of(launch->function, library != 0);
     launch->stacks = stacks_level(launch->before.context);
     CUresult result = charge_known(&launch->before, launch->function, library);
     if (result != CUDA_SUCCESS) return result;
@@ -87,7 +75,7 @@ static bool is_known(word function) {
 CUresult launch_begin(struct launch *launch, word function, word stream) {
     *launch = (struct launch){.function = function, .before.device = DEVICE_UNKNOWN};
     if (!driver_load() || inside_driver || !session_is_open() || function == 0) return CUDA_SUCCESS;
-    launch->pushed = push(context_of(stream));
+    launch->pushed = device_push(context_of(stream));
     launch->generation = functions_generation();
     CUresult result = CUDA_SUCCESS;
     if (!is_known(function)) {
@@ -97,7 +85,7 @@ CUresult launch_begin(struct launch *launch, word function, word stream) {
     }
     if (result != CUDA_SUCCESS) take_back(launch);
     if (result != CUDA_SUCCESS || launch->before.device < 0) {
-        pop(launch->pushed);
+        device_pop(launch->pushed);
         launch->before.device = DEVICE_UNKNOWN;
     }
     return result;
@@ -108,19 +96,19 @@ void launch_end(struct launch *launch, CUresult result) {
     if (result != CUDA_SUCCESS) take_back(launch);
     (void)sample_charge_fall(&launch->before, "a launch");
     if (result == CUDA_SUCCESS) functions_learn(launch->function, launch->before.context, launch->generation);
-    pop(launch->pushed);
+    device_pop(launch->pushed);
 }
 
 CUresult launch_record(word function, CUcontext context) {
     CUresult result = CUDA_SUCCESS;
     if (function == 0 || !session_is_open()) return result;
-    bool pushed = push(context ? context : homes_find((void *)(uintptr_t)function));
+    bool pushed = device_push(context ? context : homes_find((void *)(uintptr_t)function));
     struct sample in = sample_take();
     if (in.device >= 0 && !functions_know(function, in.context)) {
-        parameters_see(function, functions_library(function) != 0);
+        (void)parameters_of(function, functions_library(function) != 0);
         result = charge_known(&in, function, functions_library(function));
     }
-    pop(pushed);
+    device_pop(pushed);
     return result;
 }
 

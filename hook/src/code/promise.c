@@ -48,10 +48,8 @@ static void promise_drop(CUcontext context, uint64_t *given) {
 /* For promises_enumerate(). */
 static void promise_show(const struct promise *promise, uint64_t size, void *argument) {
     static const char *const calls[] = {
-        [PROMISE_STACKS] = "stacks",
-        [PROMISE_PRINTF] = "printf",
-        [PROMISE_HEAP] = "heap",
-        [PROMISE_VARIABLES] = "variables",
+        [PROMISE_STACKS] = "stacks",       [PROMISE_PRINTF] = "printf", [PROMISE_HEAP] = "heap",
+        [PROMISE_VARIABLES] = "variables", [PROMISE_GRAPHS] = "graphs",
     };
     const struct registry_visitor *visitor = argument;
     uint64_t address = promise->owner ? promise->owner : (uint64_t)(uintptr_t)promise->context;

@@ -3,6 +3,7 @@
 
 #include "accounting/allocations.h"
 #include "accounting/context_growth.h"
+#include "functions/parameters.h"
 #include "gate/gate.h"
 #include "tables/registry.h"
 
@@ -151,6 +152,7 @@ static void enter(enum functions_kind kind, struct allocation handle) {
 
 void functions_add(enum functions_kind kind, word made, uint64_t owner) {
     if (made == 0) return;
+    parameters_forget(made);
     spinlock_lock(&lock);
     mixed |= owner == 0;
     enter(kind, (struct allocation){.address = made, .context = owner >> 1, .made = NEVER});

@@ -1,35 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "functions/parameters.h"
 
-#include "base/fork_reset.h"
+#include "accounting/allocations.h"
+#include "tables/registry.h"
 
 #include <stdatomic.h>
 
-enum { MOST_BEFORE_12_4 = 4096, COUNT = 4096 };
+enum { MOST_BEFORE_12_4 = 4096, COUNT = 4096, MOST = 32764 };
 
+static struct allocations known = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes */
 static _Atomic uint64_t most;
 
-static bool find(word function, bool kernel, size_t index, size_t *offset, size_t *size) {
+static bool find(word function, bool library, size_t index, size_t *offset, size_t *size) {
     void *handle = (void *)(uintptr_t)function;
-    CUresult result = kernel ? DRIVER(cuKernelGetParamInfo, handle, index, offset, size)
-                             : DRIVER(cuFuncGetParamInfo, handle, index, offset, size);
+    CUresult result = library ? DRIVER(cuKernelGetParamInfo, handle, index, offset, size)
+                              : DRIVER(cuFuncGetParamInfo, handle, index, offset, size);
     return result == CUDA_SUCCESS;
 }
 
-void parameters_see(word function, bool kernel) {
-    size_t offset = 0, size = 0;
-    for (size_t index = 0; index < COUNT && find(function, kernel, index, &offset, &size); index++) {
-    }
-    uint64_t end = offset + size, before = most;
-    while (end > before && !atomic_compare_exchange_weak(&most, &before, end)) {
-    }
+/* Of a kernel with more parameters than any has, nobody asks for each. */
+static uint64_t ask(word function, bool library) {
+    size_t offset = 0, size = 0, index = 0;
+    if (!driver.cuFuncGetParamInfo) return MOST_BEFORE_12_4;
+    while (index < COUNT && find(function, library, index, &offset, &size)) index++;
+    return index < COUNT ? offset + size : MOST;
+}
+
+uint64_t parameters_of(word function, bool library) {
+    struct allocation replaced, entry = {.address = function};
+    if (function == 0 || allocations_find(&known, function, &entry)) return function == 0 ? 0 : entry.value;
+    entry = (struct allocation){.address = function, .value = ask(function, library)};
+    (void)allocations_insert(&known, entry, &replaced); /* without memory for it, it is asked for again */
+    for (uint64_t before = most; entry.value > before;)
+        if (atomic_compare_exchange_weak(&most, &before, entry.value)) break;
+    return entry.value;
 }
 
 uint64_t parameters_most(void) {
-    return driver.cuFuncGetParamInfo ? most : MOST_BEFORE_12_4;
+    return most;
+}
+
+void parameters_forget(word function) {
+    struct allocation removed;
+    (void)allocations_remove(&known, function, &removed);
 }
 
 static void parameters_reset(void) {
+    allocations_reset(&known);
     most = 0;
 }
-RESET_IN_CHILD(parameters_reset);
+REGISTER_FAMILY(parameters, .reset = parameters_reset);

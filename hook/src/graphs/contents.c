@@ -7,7 +7,7 @@
  * What its work takes (the same driver, 58 graphs of 20 shapes): 2.7 KiB for each node, and for large
  * parameters up to 1.6 times their size; and 112 KiB for each chain, of nodes that run one after the other.
  * The driver finds longer chains than we do: here a node that waits for several begins one. Empty nodes take
- * nothing and are counted, as the chains of others may begin at them.
+ * nothing.
  *
  * Not seen: nodes in the bodies of conditional nodes, which the driver does not list.
  */
@@ -22,7 +22,7 @@
 
 enum { GROWTH = 32 << 20, DEPTH = 16, NODE = 2816, CHAIN = 115 << 10 };
 enum { MIDDLE_PARAMETERS = 4096, LARGE_PARAMETERS = 40 << 10 };
-enum { NODE_CHILD = 4, NODE_ALLOC = 10 };
+enum { NODE_EMPTY = 5, NODE_ALLOC = 10 };
 
 /* Addresses that a node gives to the program. */
 struct range {
@@ -34,7 +34,8 @@ struct reading {
     struct graph_contents *contents;
     struct range *rows;
     size_t room; /* of `rows` */
-    size_t kernels;
+    size_t kernels, empty;
+    bool works;   /* its work is of interest */
     bool refused; /* no memory for a list, a device without a limit here, or it is too deep */
 };
 
@@ -112,14 +113,14 @@ static CUresult read_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, vo
                                      : DRIVER(cuGraphGetEdges, graph, from, to, count);
 }
 
-/* Chains of a graph of `nodes` nodes. If nobody can tell, each is one. */
-static size_t count_chains(CUgraph graph, size_t nodes) {
+/* Nodes that begin no chain; 0 if nobody can tell. */
+static size_t read_continuing(CUgraph graph) {
     size_t count = 0, continuing = 0;
     CUresult result = read_edges(graph, NULL, NULL, NULL, &count);
-    if (result != CUDA_SUCCESS || count == 0) return nodes;
+    if (result != CUDA_SUCCESS || count == 0) return 0;
     size_t bytes = count * 5 * sizeof(CUgraphNode);
     CUgraphNode *lists = make_list(bytes); /* from, to, data of eight bytes, and pairs */
-    if (!lists) return nodes;
+    if (!lists) return 0;
     CUgraphNode *to = lists + count;
     CUgraphNode(*edges)[2] = (CUgraphNode(*)[2])(lists + 3 * count);
     if (read_edges(graph, lists, to, to + count, &count) == CUDA_SUCCESS) {
@@ -130,7 +131,16 @@ static size_t count_chains(CUgraph graph, size_t nodes) {
         continuing = count_continuing(edges, count);
     }
     munmap(lists, bytes);
-    return nodes - continuing;
+    return continuing;
+}
+
+/* Of a graph of `count` nodes, of which reading->empty do nothing and take nothing. Each of these may stand
+ * at both ends of what was taken for a chain. */
+static void add_work(struct reading *reading, CUgraph graph, size_t count) {
+    size_t working = count - reading->empty, continuing = working > 0 ? read_continuing(graph) : 0;
+    continuing = continuing > 2 * reading->empty ? continuing - 2 * reading->empty : 0;
+    size_t chains = working > continuing ? working - continuing : working > 0;
+    reading->contents->work += working * NODE + chains * CHAIN;
 }
 
 static void add_graph(struct reading *reading, CUgraph graph, int depth);
@@ -140,6 +150,7 @@ static void add_node(struct reading *reading, CUgraphNode node, int depth) {
     CUgraph child;
     if (DRIVER(cuGraphNodeGetType, node, &type) != CUDA_SUCCESS) return;
     if (type == NODE_KERNEL) reading->kernels++;
+    if (type == NODE_EMPTY) reading->empty++;
     if (type == NODE_ALLOC) add_allocation(reading, node);
     if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, node, &child) == CUDA_SUCCESS)
         add_graph(reading, child, depth + 1);
@@ -158,8 +169,11 @@ static void add_graph(struct reading *reading, CUgraph graph, int depth) {
         return;
     }
     if (DRIVER(cuGraphGetNodes, graph, nodes, &count) != CUDA_SUCCESS) count = 0;
-    reading->contents->work += count * NODE + count_chains(graph, count) * CHAIN;
+    size_t outside = reading->empty;
+    reading->empty = 0;
     for (size_t index = 0; index < count; index++) add_node(reading, nodes[index], depth);
+    if (reading->works) add_work(reading, graph, count);
+    reading->empty = outside;
     munmap(nodes, bytes);
 }
 
@@ -186,12 +200,21 @@ static void add_bounds(const struct reading *reading) {
                                                             : (bound[device] + GROWTH - 1) / GROWTH * GROWTH;
 }
 
-CUresult graph_read(CUgraph graph, struct graph_contents *contents) {
-    struct reading reading = {.contents = contents};
+static CUresult read_graph(CUgraph graph, struct graph_contents *contents, bool works) {
+    struct reading reading = {.contents = contents, .works = works};
     *contents = (struct graph_contents){0};
     add_graph(&reading, graph, 0);
-    contents->work += reading.kernels * room_for_parameters();
+    if (works) contents->parameters = reading.kernels * room_for_parameters();
+    contents->work += contents->parameters;
     add_bounds(&reading);
     if (reading.rows) munmap(reading.rows, reading.room * sizeof *reading.rows);
     return reading.refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult graph_read(CUgraph graph, struct graph_contents *contents) {
+    return read_graph(graph, contents, true);
+}
+
+CUresult graph_read_bounds(CUgraph graph, struct graph_contents *contents) {
+    return read_graph(graph, contents, false);
 }

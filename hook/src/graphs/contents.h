@@ -14,8 +14,9 @@
 struct graph_contents {
     uint64_t bound[CONVGPU_MAX_DEVICES]; /* bytes that its nodes could allocate when it is launched */
     CUdevice ordinal[CONVGPU_MAX_DEVICES];
-    size_t allocations; /* nodes that allocate */
-    uint64_t work;      /* bytes that the instantiation takes for its nodes, at most; where it is made */
+    size_t allocations;  /* nodes that allocate */
+    uint64_t work;       /* bytes that the instantiation takes for its nodes, at most; where it is made */
+    uint64_t parameters; /* of these, for its kernels' */
 };
 
 /* Up to so many bytes of a kernel's parameters take no room of their own. */
@@ -24,5 +25,8 @@ enum { GRAPH_SMALL_PARAMETERS = 1000 };
 /* CUDA_ERROR_OUT_OF_MEMORY: it allocates on a device without a limit here, or there is no memory to read it.
  */
 CUresult graph_read(CUgraph graph, struct graph_contents *contents);
+
+/* The same without the work, which takes less time. */
+CUresult graph_read_bounds(CUgraph graph, struct graph_contents *contents);
 
 #endif

@@ -27,6 +27,7 @@ struct device_graphs {
     CUdevice ordinal;
     uint64_t bound;   /* bytes that live executable graphs could take */
     uint64_t charged; /* at least `bound` */
+    uint64_t asked;   /* of `charged`: not had yet */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,6 +72,16 @@ static void graph_settle(int device) {
     graphs->charged = target;
 }
 
+/* A bound is charged before a launch takes it. */
+static uint64_t graph_untaken(int device) {
+    struct device_graphs *graphs = &devices[device];
+    pthread_mutex_lock(&lock);
+    uint64_t had = graphs->charged - graphs->asked;
+    uint64_t reserved = had > 0 ? read_reserved(graphs) : 0;
+    pthread_mutex_unlock(&lock);
+    return had > reserved ? had - reserved : 0;
+}
+
 /* Gives back what the driver has given up of what it keeps for graphs. */
 static void graph_reclaim(int device, bool trim) {
     pthread_mutex_lock(&lock);
@@ -91,6 +102,12 @@ static void graph_uncharge(const struct instantiation *request) {
     pthread_mutex_unlock(&lock);
 }
 
+static void graph_answered(struct device_graphs *graphs, uint64_t asked) {
+    pthread_mutex_lock(&lock);
+    graphs->asked -= asked;
+    pthread_mutex_unlock(&lock);
+}
+
 /* Charges the bounds, pausing where that must be. *watched: the charge of the device on which most settles.
  */
 static CUresult graph_charge(struct instantiation *request, struct charge *watched) {
@@ -102,8 +119,10 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
         graphs->bound += request->contents.bound[device];
         uint64_t needed = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
         graphs->charged += needed;
+        graphs->asked += needed;
         pthread_mutex_unlock(&lock);
         CUresult result = charge_open(&charge, needed);
+        graph_answered(graphs, needed);
         if (result == CUDA_SUCCESS) {
             if (watched->device < 0 || charge.settling > watched->settling) *watched = charge;
             continue;
@@ -142,8 +161,31 @@ static CUresult graph_measure(struct instantiation *request) {
     return CUDA_SUCCESS;
 }
 
-/* What its nodes allocate is charged, and is given back if it is not made. */
-static CUresult graph_make(struct instantiation *request) {
+/* Whether another thread has let the graph grow since it was read: then nobody knows what it takes. */
+static bool graph_has_grown(const struct instantiation *request, bool works) {
+    struct graph_contents now;
+    const struct graph_contents *before = &request->contents;
+    CUresult result = works ? graph_read(request->graph, &now) : graph_read_bounds(request->graph, &now);
+    bool larger = result != CUDA_SUCCESS || now.work > before->work;
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
+        larger |= now.bound[device] > before->bound[device];
+    return larger;
+}
+
+/* What has grown is refused: before, as the driver does not give the work back, and after, as it could be
+ * launched. */
+static CUresult graph_call(struct instantiation *request, const struct charge *watched, bool asked) {
+    if (asked && graph_has_grown(request, true)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = watched->device >= 0 ? charge_call_when_settled(watched, request->attempt, request)
+                                           : request->attempt(request);
+    if (result != CUDA_SUCCESS || !graph_has_grown(request, false)) return result;
+    DRIVER(cuGraphExecDestroy, request->exec);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What its nodes allocate is charged, and is given back if it is not made. `asked`: that may have taken long
+ * already. */
+static CUresult graph_make(struct instantiation *request, bool asked) {
     struct charge watched = {.device = DEVICE_UNKNOWN};
     CUcontext context = NULL;
     int here = DEVICE_UNKNOWN;
@@ -151,8 +193,7 @@ static CUresult graph_make(struct instantiation *request) {
     CUresult result = allocates ? graph_charge(request, &watched) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) return result;
     watched.current = device_current(&context, &here) == CUDA_SUCCESS && here == watched.device;
-    result =
-        allocates ? charge_call_when_settled(&watched, request->attempt, request) : request->attempt(request);
+    result = graph_call(request, &watched, asked || allocates);
     if (result == CUDA_SUCCESS)
         graph_enter(request, context);
     else
@@ -161,13 +202,11 @@ static CUresult graph_make(struct instantiation *request) {
 }
 
 static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *request) {
-    struct graph_work work = {.in = sample_take()};
+    struct graph_work work;
     CUresult result = graph_measure(request);
+    if (result == CUDA_SUCCESS) result = graph_work_open(&work, &request->contents);
     if (result != CUDA_SUCCESS) return result;
-    work.size = request->contents.work;
-    result = graph_work_open(&work);
-    if (result != CUDA_SUCCESS) return result;
-    result = graph_make(request);
+    result = graph_make(request, work.charged > 0);
     if (result != CUDA_SUCCESS) {
         graph_work_close(&work);
         return result;
@@ -314,5 +353,5 @@ static void graph_reset(void) {
     memset(devices, 0, sizeof devices);
     allocations_reset(&execs);
 }
-REGISTER_FAMILY(graph, .reset = graph_reset, .reclaim = graph_reclaim, .mark = graph_mark,
-                .unmark = graph_unmark, .drop = graph_drop, .enumerate = graph_enumerate);
+REGISTER_FAMILY(graph, .reset = graph_reset, .reclaim = graph_reclaim, .untaken = graph_untaken,
+                .mark = graph_mark, .unmark = graph_unmark, .drop = graph_drop, .enumerate = graph_enumerate);

@@ -7,8 +7,11 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "code/launch.h"
+#include "functions/functions.h"
 #include "functions/parameters.h"
 #include "graphs/contents.h"
+#include "graphs/update.h"
+#include "graphs/work.h"
 #include "scheduler/session.h"
 
 enum { CHANGES = 32 };
@@ -24,20 +27,26 @@ static CUresult record_any(const struct node_parameters *node) {
     return node && node->type == NODE_KERNEL ? record(&node->kernel, false) : CUDA_SUCCESS;
 }
 
-/* The current device, if a node of an executable graph may take more there when it is given another kernel:
- * one of larger parameters takes up to 64 KiB (H200, driver 580). Else DEVICE_UNKNOWN. */
-static int growing_device(void) {
-    CUcontext context;
-    int device = DEVICE_UNKNOWN;
-    if (parameters_most() <= GRAPH_SMALL_PARAMETERS || !session_is_open()) return DEVICE_UNKNOWN;
-    return device_current(&context, &device) == CUDA_SUCCESS ? device : DEVICE_UNKNOWN;
+static word kernel_of(const struct kernel_node *node, bool *library) {
+    *library = !node->function;
+    return (word)(uintptr_t)(node->function ? node->function : node->kernel);
+}
+
+/* The device of an executable graph of which a node is given another kernel, if that may take more: one of
+ * large parameters takes up to 64 KiB (H200, driver 580). Else DEVICE_UNKNOWN. */
+static int growing_device(CUgraphExec exec, const struct kernel_node *node, bool first_form) {
+    bool library;
+    if (!session_is_open() || !node || (first_form && !node->function)) return DEVICE_UNKNOWN;
+    word kernel = kernel_of(node, &library);
+    library = library || functions_library(kernel) != 0;
+    return parameters_of(kernel, library) > GRAPH_SMALL_PARAMETERS ? graph_work_device(exec) : DEVICE_UNKNOWN;
 }
 
 /* Programs change nodes by the thousand: it is measured every 32nd time. What cannot be had is owed, and
  * nothing is changed before it is had. */
 static CUresult changed(CUresult result, int device, const char *call) {
-    static _Atomic unsigned changes;
-    bool due = result == CUDA_SUCCESS && device >= 0 && ++changes % CHANGES == 0;
+    static _Atomic unsigned changes[CONVGPU_MAX_DEVICES];
+    bool due = result == CUDA_SUCCESS && device >= 0 && ++changes[device] % CHANGES == 0;
     return due ? growth_charge_now(device, call) : result;
 }
 
@@ -45,9 +54,9 @@ static CUresult changed(CUresult result, int device, const char *call) {
     CUresult result = looked;                                                                                \
     return result == CUDA_SUCCESS ? DRIVER(symbol, __VA_ARGS__) : result
 
-#define CHANGED(looked, symbol, ...)                                                                         \
-    CUresult result = looked;                                                                                \
-    int device = growing_device();                                                                           \
+#define CHANGED(node, first_form, symbol, ...)                                                               \
+    int device = growing_device(exec, node, first_form);                                                     \
+    CUresult result = record(node, first_form);                                                              \
     if (result == CUDA_SUCCESS) result = growth_charge_owed(device, #symbol);                                \
     return result == CUDA_SUCCESS ? changed(DRIVER(symbol, __VA_ARGS__), device, #symbol) : result
 
@@ -71,12 +80,12 @@ CUresult hooked_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const struct ker
 
 CUresult hooked_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                                const struct kernel_node *parameters) {
-    CHANGED(record(parameters, true), cuGraphExecKernelNodeSetParams, exec, node, parameters);
+    CHANGED(parameters, true, cuGraphExecKernelNodeSetParams, exec, node, parameters);
 }
 
 CUresult hooked_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                                   const struct kernel_node *parameters) {
-    CHANGED(record(parameters, false), cuGraphExecKernelNodeSetParams_v2, exec, node, parameters);
+    CHANGED(parameters, false, cuGraphExecKernelNodeSetParams_v2, exec, node, parameters);
 }
 
 CUresult hooked_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes, size_t count,
@@ -102,7 +111,22 @@ CUresult hooked_cuGraphNodeSetParams_v2(CUgraphNode node, struct node_parameters
     RECORDED(record_any(parameters), cuGraphNodeSetParams_v2, node, parameters);
 }
 
+struct node_change {
+    CUgraphExec exec;
+    CUgraphNode node;
+    struct node_parameters *parameters;
+};
+
+static CUresult change_node(void *arguments) {
+    const struct node_change *change = arguments;
+    return DRIVER(cuGraphExecNodeSetParams, change->exec, change->node, change->parameters);
+}
+
 CUresult hooked_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                          struct node_parameters *parameters) {
-    CHANGED(record_any(parameters), cuGraphExecNodeSetParams, exec, node, parameters);
+    struct node_change change = {exec, node, parameters};
+    if (parameters && parameters->type == NODE_CHILD) /* the graph stands first */
+        return graph_update(exec, (CUgraph)parameters->kernel.function, true, change_node, &change);
+    if (!parameters || parameters->type != NODE_KERNEL) return change_node(&change);
+    CHANGED(&parameters->kernel, false, cuGraphExecNodeSetParams, exec, node, parameters);
 }

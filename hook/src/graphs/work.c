@@ -1,123 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bytes are growth of the context (context_growth.h): what is charged beyond what the driver took goes
- * back with the measurement after its call. `lock` guards both tables; it is never held while paused.
+ * Until the driver has taken it, it is promised (promises/promises.h); then it is growth of the context.
+ * `lock` guards both tables; it is never held while paused.
  */
 #include "graphs/work.h"
 
-#include "accounting/allocations.h"
-#include "accounting/charge.h"
 #include "accounting/context_growth.h"
+#include "accounting/device.h"
+#include "code/promise.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
 
-enum { STEP = 2 << 20 }; /* by which the driver's store grows (H200, driver 580.159) */
+enum { STEP = 2 << 20, UNIT = 1 << 10 }; /* the driver's store grows by steps (H200, driver 580.159) */
 static const char call[] = "cuGraphInstantiate";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* By handle. `size`: bytes of the store that it uses; `made`: in units, what it was expected to take. */
 static struct allocations execs = ALLOCATIONS_INITIALIZER;
-static struct allocations stores =
-    ALLOCATIONS_INITIALIZER; /* by context; `value`: bytes that it has for graphs,
-                                `size`: of these, what living ones use */
+
+/* By context. `value`: bytes that it has for graphs; `size`: of these, what living ones use. */
+static struct allocations stores = ALLOCATIONS_INITIALIZER;
 
 static uint64_t handle(CUcontext context) {
     return (uint64_t)(uintptr_t)context;
 }
 
-/* Changes what a context has for graphs, and what they use; `lock` is held. Without memory for the record it
- * is charged again. */
-static void change(CUcontext context, struct allocation store, int64_t more, int64_t used) {
-    struct allocation replaced;
-    store.address = handle(context);
-    store.value += (uint64_t)more;
-    store.size += (uint64_t)used;
-    (void)allocations_insert(&stores, store, &replaced);
+static uint64_t less(uint64_t from, uint64_t size) {
+    return from > size ? from - size : 0;
 }
 
-/* Bytes that are to be charged. */
+static struct promise promise_of(const struct graph_work *work) {
+    return (struct promise){PROMISE_GRAPHS, work->in.device, work->in.context, (uint64_t)(uintptr_t)work};
+}
+
+/* Bytes that are to be charged. Without memory for the record they are charged again. */
 static uint64_t claim(const struct graph_work *work) {
-    struct allocation store = {0};
+    struct allocation store = {0}, replaced;
     pthread_mutex_lock(&lock);
     if (!allocations_find(&stores, handle(work->in.context), &store)) store = (struct allocation){0};
-    uint64_t needed = store.size + work->size, more = 0;
-    if (needed > store.value) more = (needed - store.value + STEP - 1) / STEP * STEP;
-    change(work->in.context, store, (int64_t)more, (int64_t)work->size);
+    uint64_t more = less(store.size + work->size, store.value);
+    more = (more + STEP - 1) / STEP * STEP;
+    store.address = handle(work->in.context);
+    store.value += more;
+    store.size += work->size;
+    (void)allocations_insert(&stores, store, &replaced);
     pthread_mutex_unlock(&lock);
     return more;
 }
 
 /* A context that has ended has no store any more. */
 static void release(CUcontext context, uint64_t charged, uint64_t used) {
-    struct allocation store;
+    struct allocation store, replaced;
     pthread_mutex_lock(&lock);
-    if (allocations_find(&stores, handle(context), &store))
-        change(context, store, -(int64_t)charged, -(int64_t)used);
+    if (allocations_find(&stores, handle(context), &store)) {
+        store.value = less(store.value, charged);
+        store.size = less(store.size, used);
+        (void)allocations_insert(&stores, store, &replaced);
+    }
     pthread_mutex_unlock(&lock);
 }
 
-CUresult graph_work_open(struct graph_work *work) {
-    int device = work->in.device;
-    struct charge charge = {.call = call, .device = device, .current = true};
+static CUresult open_work(struct graph_work *work) {
     work->charged = 0;
-    if (!work->in.seen) work->size = 0; /* nobody can tell what it took */
-    CUresult result = growth_charge_owed(device, call);
+    if (!work->in.seen) work->size = 0; /* nobody can tell what it takes */
+    CUresult result = growth_charge_owed(work->in.device, call);
     if (result != CUDA_SUCCESS || work->size == 0) return result;
+    struct promise promise = promise_of(work);
     uint64_t more = claim(work);
-    if (more > 0) result = charge_open(&charge, more);
-    if (result != CUDA_SUCCESS) {
+    if (more > 0) result = promise_make(&promise, call, more);
+    if (result == CUDA_SUCCESS)
+        work->charged = more;
+    else
         release(work->in.context, more, work->size);
-        work->size = 0;
-        return result;
-    }
-    work->charged = more;
-    growth_add(device, more);
-    return CUDA_SUCCESS;
+    return result;
 }
 
-void graph_work_close(const struct graph_work *work) {
-    if (work->size == 0) return;
-    release(work->in.context, work->charged, work->size);
-    growth_give(work->in.device, work->charged);
+CUresult graph_work_open(struct graph_work *work, const struct graph_contents *contents) {
+    *work = (struct graph_work){.in = sample_take(), .expected = contents->work, .size = contents->work};
+    return open_work(work);
 }
 
-/* What the driver took less than was charged: it is not there for the next graph either. */
-static uint64_t spare(const struct graph_work *work) {
+void graph_work_close(struct graph_work *work) {
+    if (work->size > 0) release(work->in.context, work->charged, work->size);
+    promise_end((uint64_t)(uintptr_t)work);
+    device_pop(work->pushed);
+}
+
+/* What the driver took less than was charged is not there for the next graph either. Returns what was used.
+ */
+static CUresult end_work(struct graph_work *work, uint64_t *used) {
+    struct promise promise = promise_of(work);
     uint64_t fall = sample_fall(&work->in), most = work->charged < work->size ? work->charged : work->size;
-    return work->charged > fall && fall < most ? most - fall : 0;
+    uint64_t spare = work->charged > 0 ? less(most, fall) : 0;
+    release(work->in.context, spare, spare);
+    *used = work->size - spare;
+    promise_withdraw(&promise, less(work->charged, fall));
+    CUresult result =
+        work->charged > 0 ? growth_charge_now(work->in.device, call) : sample_charge_fall(&work->in, call);
+    promise_end((uint64_t)(uintptr_t)work);
+    return result;
 }
 
-static CUresult charge_taken(struct graph_work *work) {
-    return work->charged > 0 ? growth_charge_now(work->in.device, call) : sample_charge_fall(&work->in, call);
+static uint32_t units(uint64_t bytes) {
+    uint64_t count = bytes / UNIT + 1; /* 0 would be the time */
+    return count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
 }
 
+/* Without memory for the record, its bytes are never given back. */
 CUresult graph_work_enter(struct graph_work *work, CUgraphExec exec) {
-    uint64_t less = spare(work);
-    release(work->in.context, less, less);
+    uint64_t used;
+    CUresult result = end_work(work, &used);
+    if (work->in.device < 0) return result;
     struct allocation replaced, entry = {.address = (uint64_t)(uintptr_t)exec,
-                                         .size = work->size - less,
-                                         .device = work->in.device < 0 ? 0 : (uint64_t)work->in.device,
-                                         .context = handle(work->in.context) >> 1};
-    if (entry.size > 0) (void)allocations_insert(&execs, entry, &replaced); /* else it is never given back */
-    return charge_taken(work);
+                                         .size = used,
+                                         .device = (uint64_t)work->in.device,
+                                         .context = handle(work->in.context) >> 1,
+                                         .made = units(work->expected)};
+    (void)allocations_insert(&execs, entry, &replaced);
+    return result;
 }
 
-CUresult graph_work_open_update(struct graph_work *work, CUgraphExec exec, uint64_t size) {
+static bool find(CUgraphExec exec, struct allocation *entry) {
+    return allocations_find(&execs, (uint64_t)(uintptr_t)exec, entry) && !entry->dying;
+}
+
+/* Only larger parameters take more, with as much beside them until then. */
+CUresult graph_work_open_change(struct graph_work *work, CUgraphExec exec,
+                                const struct graph_contents *contents, bool child) {
     struct allocation entry;
-    bool known = allocations_find(&execs, (uint64_t)(uintptr_t)exec, &entry);
-    work->size = known && size > entry.size ? 2 * (size - entry.size) : 0;
-    return graph_work_open(work);
+    *work = (struct graph_work){.in.device = DEVICE_UNKNOWN};
+    bool known = find(exec, &entry);
+    if (known) work->pushed = device_push((CUcontext)(uintptr_t)(entry.context << 1));
+    work->in = sample_take();
+    uint64_t before = known ? (uint64_t)entry.made * UNIT : 0;
+    if (known && child) work->size = 2 * contents->parameters;
+    if (known && !child) work->size = 2 * less(contents->work, before);
+    work->expected = child || contents->work < before ? before : contents->work;
+    CUresult result = open_work(work);
+    if (result != CUDA_SUCCESS) device_pop(work->pushed);
+    return result;
 }
 
-CUresult graph_work_enter_update(struct graph_work *work, CUgraphExec exec) {
+CUresult graph_work_enter_change(struct graph_work *work, CUgraphExec exec) {
     struct allocation entry, replaced;
-    uint64_t less = spare(work);
-    release(work->in.context, less, less);
-    if (work->size > less && allocations_find(&execs, (uint64_t)(uintptr_t)exec, &entry)) {
-        entry.size += work->size - less;
+    uint64_t used;
+    CUresult result = end_work(work, &used);
+    if (find(exec, &entry)) {
+        entry.size += used;
+        entry.made = units(work->expected);
         (void)allocations_insert(&execs, entry, &replaced);
     }
-    return charge_taken(work);
+    device_pop(work->pushed);
+    return result;
+}
+
+int graph_work_device(CUgraphExec exec) {
+    struct allocation entry;
+    return find(exec, &entry) ? (int)entry.device : DEVICE_UNKNOWN;
 }
 
 bool graph_work_leave(CUgraphExec exec, struct allocation *entry) {
@@ -127,8 +168,13 @@ bool graph_work_leave(CUgraphExec exec, struct allocation *entry) {
 }
 
 void graph_work_stay(const struct allocation *entry) {
-    struct allocation replaced;
-    release((CUcontext)(uintptr_t)(entry->context << 1), 0, -(uint64_t)entry->size);
+    struct allocation store, replaced;
+    pthread_mutex_lock(&lock);
+    if (allocations_find(&stores, (uint64_t)entry->context << 1, &store)) {
+        store.size += entry->size;
+        (void)allocations_insert(&stores, store, &replaced);
+    }
+    pthread_mutex_unlock(&lock);
     (void)allocations_insert(&execs, *entry, &replaced);
 }
 

@@ -8,28 +8,35 @@
 
 #include "accounting/allocations.h"
 #include "code/sample.h"
+#include "graphs/contents.h"
 
 #include <stdint.h>
 
+/* One call that makes an executable graph, or changes one. It stays where it is from its beginning to its
+ * end. */
 struct graph_work {
-    struct sample in; /* where it is instantiated */
-    uint64_t size;    /* bytes, at most */
-    uint64_t charged; /* of these, beyond what graphs had before */
+    struct sample in;  /* where it is made */
+    bool pushed;       /* the context is current for this call only */
+    uint64_t expected; /* bytes that the executable graph takes then, at most */
+    uint64_t size;     /* bytes that the call takes of what the context has for graphs, at most */
+    uint64_t charged;  /* of these, beyond what it had before */
 };
 
-/* Charges what the driver does not have yet for graphs of this size; may pause. */
-CUresult graph_work_open(struct graph_work *work);
-
-/* It is not taken, and what was charged for it is given back. */
-void graph_work_close(const struct graph_work *work);
-
-/* The driver has taken it for `exec`: measured, if it can be. CUDA_ERROR_OUT_OF_MEMORY: it took more, which
- * cannot be had, and the graph is to be destroyed. */
+/* Charges what the context does not have yet for a graph of these contents; may pause. Then either the call
+ * has failed, or `exec` is there, which took it: it is measured, if it can be. CUDA_ERROR_OUT_OF_MEMORY from
+ * the latter: it took more, which cannot be had, and it is to be destroyed. */
+CUresult graph_work_open(struct graph_work *work, const struct graph_contents *contents);
+void graph_work_close(struct graph_work *work);
 CUresult graph_work_enter(struct graph_work *work, CUgraphExec exec);
 
-/* Before `exec` is made one of `size` bytes, with as much beside it until then; and after. */
-CUresult graph_work_open_update(struct graph_work *work, CUgraphExec exec, uint64_t size);
-CUresult graph_work_enter_update(struct graph_work *work, CUgraphExec exec);
+/* The same around a change of `exec` into a graph of these contents, or (`child`) of a part of it into that;
+ * in its context. What was taken and cannot be had is owed. */
+CUresult graph_work_open_change(struct graph_work *work, CUgraphExec exec,
+                                const struct graph_contents *contents, bool child);
+CUresult graph_work_enter_change(struct graph_work *work, CUgraphExec exec);
+
+/* The device of an executable graph; DEVICE_UNKNOWN: nobody knows. */
+int graph_work_device(CUgraphExec exec);
 
 /* Around the end of an executable graph: before the driver's call; true if it was entered. And after one that
  * failed. */

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What contexts will take later than the call that made it certain: heaps and buffers of printf whose limit
- * was set, stacks of kernels that were recorded, variables of libraries. It is charged when it is promised,
- * and the driver does not show it yet: it is no fall of what the contexts take (context_growth.h). A promise
- * is kept when at least half of it is seen at once, or together with others: other growth is smaller.
+ * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs. It is charged
+ * when it is promised, and the driver does not show it yet: it is no fall of what the contexts take
+ * (context_growth.h). A promise is kept when at least half of it is seen at once, or together with others:
+ * other growth is smaller.
  */
 #ifndef CONVGPU_PROMISES_H
 #define CONVGPU_PROMISES_H
 
 #include "tables/driver.h"
 
-enum promise_kind { PROMISE_STACKS, PROMISE_PRINTF, PROMISE_HEAP, PROMISE_VARIABLES };
+enum promise_kind { PROMISE_STACKS, PROMISE_PRINTF, PROMISE_HEAP, PROMISE_VARIABLES, PROMISE_GRAPHS };
 
-/* To whom it is promised. `owner` is the module or the library of variables, 0 otherwise. */
+/* To whom it is promised. `owner` is the module or the library of variables, of a graph's work one
+ * for each call, 0 otherwise. */
 struct promise {
     enum promise_kind kind;
     int device;

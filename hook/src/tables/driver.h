@@ -67,7 +67,7 @@ struct node_parameters {
     int type, reserved[3];
     struct kernel_node kernel;
 };
-enum { NODE_KERNEL = 0 };
+enum { NODE_KERNEL = 0, NODE_CHILD = 4 };
 
 /* CUDA_LAUNCH_PARAMS. */
 struct device_launch {

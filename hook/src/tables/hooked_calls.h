@@ -147,6 +147,8 @@
       (CUstream * stream, unsigned flags, int priority), (stream, flags, priority))                          \
     X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, NONE, MEMORY(stream),                           \
       (CUstream * stream, CUgreenCtx green, unsigned flags, int priority), (stream, green, flags, priority)) \
+    X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams, 11010, NONE,                   \
+      MEMORY(exec &&child), (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))        \
     X(cuGraphExecUpdate, cuGraphExecUpdate, 10020, NONE, MEMORY(exec &&graph),                               \
       (CUgraphExec exec, CUgraph graph, void *node, void *info), (exec, graph, node, info))                  \
     X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, NONE, MEMORY(exec &&graph),                            \

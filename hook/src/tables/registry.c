@@ -32,6 +32,14 @@ void registry_drop(CUcontext context, uint64_t *sizes) {
     FOR_EACH(family, drop, context, sizes);
 }
 
+uint64_t registry_untaken(int device) {
+    uint64_t sum = 0;
+    for (const struct call_family *const *family = __start_convgpu_families; family < __stop_convgpu_families;
+         family++)
+        if ((*family)->untaken) sum += (*family)->untaken(device);
+    return sum;
+}
+
 void registry_unkeep(void) {
     FOR_EACH(family, unkeep);
 }

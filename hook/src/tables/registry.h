@@ -48,6 +48,10 @@ struct call_family {
     void (*unmark)(CUcontext context);
     void (*drop)(CUcontext context, uint64_t *sizes);
 
+    /* Bytes that are charged on the device, not as contexts', and that the driver has not taken yet. Takes a
+     * lock of the family's own, under which nothing is measured. */
+    uint64_t (*untaken)(int device);
+
     /* Gives back what nobody has a descriptor of any more. Called with no lock held. */
     void (*unkeep)(void);
 
@@ -72,6 +76,7 @@ void registry_synchronised(CUstream stream, bool all);
 void registry_mark(CUcontext context);
 void registry_unmark(CUcontext context);
 void registry_drop(CUcontext context, uint64_t *sizes);
+uint64_t registry_untaken(int device);
 void registry_unkeep(void);
 bool registry_mark_shared(CUdeviceptr address, size_t size);
 bool registry_share(CUdeviceptr address, size_t size, int descriptor);

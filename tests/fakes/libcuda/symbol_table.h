@@ -309,6 +309,7 @@
     X(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2, false)                       \
     X(cuGraphChildGraphNodeGetGraph, 10000, cuGraphChildGraphNodeGetGraph, false)                            \
     X(cuGraphAddChildGraphNode, 10000, cuGraphAddChildGraphNode, false)                                      \
+    X(cuGraphExecChildGraphNodeSetParams, 11010, cuGraphExecChildGraphNodeSetParams, false)                  \
     X(cuGraphExecDestroy, 10000, cuGraphExecDestroy, false)                                                  \
     X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute, false)                              \
     X(cuDeviceSetGraphMemAttribute, 11040, cuDeviceSetGraphMemAttribute, false)                              \

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, MIB, Session, call, charged, open_session
+from scripted_session import GIB, MIB, Session, call, charged, open_session, row
 
 from convgpu.protocol.messages import Accepted, Allocate, Rejected
 from convgpu.protocol.wire import Reason
@@ -154,3 +154,20 @@ def test_graphs_go_with_their_context(start: Start, scheduler: ScriptedScheduler
     assert session.page.read(0) == GIB - 64 * MIB
     call(session, "release 0")
     assert session.page.read(0) == GIB
+
+
+@pytest.mark.parametrize("begins", ["charged", "at once"])
+def test_a_graph_that_grows_meanwhile_is_refused(start: Start, scheduler: ScriptedScheduler, begins: str) -> None:
+    """It was charged as it had been read, and took 8 GiB with a limit of 4 when it was launched."""
+    session = open_session(start(), scheduler, row(limit=4 * GIB))
+    graph = call(session, "graph").number
+    call(session, f"addalloc {graph} {32 * MIB} 0")
+    session.program.begin(f"instantiate {graph} 3")
+    request, message = session.peer.receive()
+    assert isinstance(message, Allocate)
+    if begins == "charged":
+        assert session.program.call(f"addalloc {graph} {8 * GIB} 0", 1).code == SUCCESS
+    session.peer.send(Accepted(message.size, 0), request)
+    expected = OUT_OF_MEMORY if begins == "charged" else SUCCESS
+    assert session.program.result().code == expected
+    assert session.page.read(0) == (32 * MIB if begins == "charged" else 0)  # given back, or not

@@ -2,24 +2,14 @@
 
 from collections.abc import Callable
 
-import pytest
-from daemon import Daemon, wait_until
-from grown import CONTEXT, LOCAL, STACKS, WORK, function_of, seen, usage
+from daemon import Daemon
+from grown import CONTEXT, LOCAL, STACKS, WORK, function_of, graph_of, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
-UPDATE_FAILURE = 910
 KERNEL = 2
 """The form of a graph's node that names a kernel of a library."""
-
-
-def graph_of(program: Program, function: int, count: int) -> int:
-    """Return a graph of so many kernels, none of which waits for another."""
-    graph = program.call("graph").number
-    for _kernel in range(count):
-        assert program.call(f"addkernel {graph} {function} 0").code == SUCCESS
-    return graph
 
 
 def test_a_kernel_in_a_graph_is_refused_when_it_is_recorded(daemon: Daemon, join: Join) -> None:
@@ -130,47 +120,6 @@ def test_no_graph_is_made_while_something_is_owed(daemon: Daemon, join: Join) ->
     assert program.call(f"instantiate {graph} 3").code == SUCCESS
 
 
-@pytest.mark.parametrize("form", [1, 2])
-def test_an_update_to_larger_parameters_is_refused_before(daemon: Daemon, join: Join, form: int) -> None:
-    program = join(daemon.container("a", memory="2g"))
-    small = graph_of(program, function_of(program, "0 0 0"), 100)
-    made = program.call(f"instantiate {small} 3").number
-    large = graph_of(program, function_of(program, "0 0 0 0 0 30000"), 100)
-    before = usage(daemon)
-    held = program.call(f"alloc {2 * GIB - before - 4 * MIB}").number
-    assert program.call(f"update {made} {large} {form}").code == OUT_OF_MEMORY
-    seen(daemon, 2 * GIB - 4 * MIB)
-    assert program.call(f"free {held}").code == SUCCESS
-    assert program.call(f"update {made} {large} {form}").code == SUCCESS
-    assert usage(daemon) == before + 6 * MIB
-    seen(daemon, before + 6 * MIB)
-
-
-def test_an_update_that_the_driver_refuses_takes_nothing(daemon: Daemon, join: Join) -> None:
-    program = join(daemon.container("a", memory="2g"))
-    made = program.call(f"instantiate {graph_of(program, function_of(program, '0 0 0'), 2)} 3").number
-    larger = graph_of(program, function_of(program, "0 0 0 0 0 4000"), 800)
-    before = usage(daemon)
-    assert program.call(f"update {made} {larger} 2").code == UPDATE_FAILURE
-    assert usage(daemon) == before
-
-
-def test_no_node_is_given_larger_parameters_while_something_is_owed(daemon: Daemon, join: Join) -> None:
-    """A program that went on after it was refused took 4.3 GiB of a card with a limit of 2."""
-    program = join(daemon.container("a", memory="2g"))
-    small, graph = function_of(program, "0 0 0"), program.call("graph").number
-    nodes = [program.call(f"addkernel {graph} {small} 0").number for _kernel in range(400)]
-    made = program.call(f"instantiate {graph} 3").number
-    wide = function_of(program, "0 0 0 0 0 30000")
-    graph_of(program, wide, 1)
-    assert program.call(f"alloc {2 * GIB - usage(daemon) - 6 * MIB}").code == SUCCESS
-    answers = [program.call(f"setkernel {made} {node} {wide}").code for node in nodes]
-    assert (answers[0], answers[-1], answers.count(OUT_OF_MEMORY) > 200) == (SUCCESS, OUT_OF_MEMORY, True)
-    device = daemon.state("a")["devices"][0]
-    assert program.call("alloc 1").code == OUT_OF_MEMORY
-    wait_until(lambda: 2 * GIB < daemon.state("a")["devices"][0]["seen"] <= 2 * GIB + 4 * MIB, f"{device}")
-
-
 def test_what_was_charged_and_not_taken_is_not_there_for_the_next_graph(daemon: Daemon, join: Join) -> None:
     program = join(daemon.container("a", memory="2g"))
     small, stream = function_of(program, "0 0 0"), program.call("stream").number
@@ -198,3 +147,46 @@ def test_graphs_that_lie_too_deep_in_each_other_are_refused(daemon: Daemon, join
     outer = program.call("graph").number
     assert program.call(f"addchild {outer} {graph}").code == SUCCESS
     assert program.call(f"instantiate {outer} 3").code == OUT_OF_MEMORY
+
+
+def test_empty_nodes_leave_nothing_for_the_next_graph(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    kernels = graph_of(program, function_of(program, "0 0 0"), 500)
+    made = []
+    for _graph in range(3):
+        empty = program.call("graph").number
+        assert program.call(f"addempties {empty} 1000").code == SUCCESS
+        made.append(program.call(f"instantiate {empty} 3").number)
+    assert [program.call(f"destroyexec {each}").code for each in made] == [SUCCESS] * 3
+    assert usage(daemon) == CONTEXT
+    assert program.call(f"alloc {2 * GIB - CONTEXT}").code == SUCCESS
+    assert program.call(f"instantiate {kernels} 3").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB)
+
+
+def test_what_is_charged_for_a_launch_hides_no_growth(daemon: Daemon, join: Join) -> None:
+    """Of 1 GiB that a graph would allocate, streams and graphs took 0.7, and then it was launched."""
+    program = join(daemon.container("a", memory="2g"))
+    graph = program.call("graph").number
+    assert program.call(f"addalloc {graph} {GIB} 0").code == SUCCESS
+    made = program.call(f"instantiate {graph} 3").number
+    kernels = graph_of(program, function_of(program, "0 0 0"), 300)
+    before = usage(daemon)
+    assert program.call(f"instantiate {kernels} 3").code == SUCCESS
+    taken = usage(daemon) - before
+    assert 33 * MIB <= taken <= 36 * MIB
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    answers = [program.call("stream").code for _stream in range(100)]
+    assert answers[-1] == OUT_OF_MEMORY
+    assert program.call(f"launch {made} 0").code == SUCCESS
+    seen(daemon, 2 * GIB + WORK)
+
+
+def test_work_stays_charged_while_its_graphs_memory_is(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    graph = graph_of(program, function_of(program, "0 0 0"), 600)
+    assert program.call(f"addalloc {graph} {100 * MIB} 0").code == SUCCESS
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 140 * MIB}").code == SUCCESS
+    assert program.call(f"instantiate {graph} 3").code == OUT_OF_MEMORY
+    assert usage(daemon) == 2 * GIB - 140 * MIB
+    seen(daemon, 2 * GIB - 140 * MIB)

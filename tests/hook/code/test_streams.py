@@ -35,3 +35,16 @@ def test_what_a_destroyed_stream_had_is_for_the_next(daemon: Daemon, join: Join)
         assert usage(daemon) == CONTEXT + 6 * MIB
     assert program.call("release 0").code == SUCCESS
     assert usage(daemon) == 0
+
+
+@pytest.mark.parametrize("current", ["none", "another device's"])
+def test_a_green_contexts_streams_are_its_devices(daemon: Daemon, join: Join, current: str) -> None:
+    """Whatever is current: 400 passed a full limit."""
+    program = join(daemon.container("a", memory="2g"))
+    green = program.call("newgreen 0").number
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    context = 0 if current == "none" else program.call("retain 1").number
+    assert program.call(f"use {context}").code == SUCCESS
+    answers = [program.call(f"greenstream {green}").code for _stream in range(FIRST + 40)]
+    assert answers[-1] == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB + WORK)

@@ -123,6 +123,7 @@ CUDA_EXPORT CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, void *no
 CUDA_EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *info);
 CUDA_EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                                        const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUDA_EXPORT CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child);
 CUDA_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec);
 
 CUDA_EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value);

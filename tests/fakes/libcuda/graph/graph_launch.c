@@ -122,6 +122,25 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node_
     return driver_leave(result);
 }
 
+/* What it takes is that of a change to larger parameters, each time. */
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node_handle,
+                                            CUgraph child_handle) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
+    const struct node *node = handle_find(HANDLE_NODE, node_handle);
+    const struct graph *child = handle_find(HANDLE_GRAPH, child_handle);
+    bool valid =
+        exec != NULL && node != NULL && node->graph == exec->graph && node->child != NULL && child != NULL;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    for (struct node *each = child->nodes; result == CUDA_SUCCESS && each != NULL; each = each->next) {
+        struct node fresh = {.room = 0};
+        if (exec->context != NULL && each->operation.module != NULL)
+            result = graph_work_change(&fresh, each->operation.module, exec->context, &exec->work);
+    }
+    return driver_leave(result);
+}
+
 static struct node *find_allocation(const struct graph_exec *exec, uint64_t address) {
     struct node *node = exec->graph->nodes;
     for (unsigned i = 0; i < exec->count; i++, node = node->next) {

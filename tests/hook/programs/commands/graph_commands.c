@@ -64,7 +64,7 @@ static CUresult new_green(CUdevice ordinal, uint64_t *green) {
                                   : result;
 }
 
-/* update EXEC GRAPH FORM among them */
+/* update EXEC GRAPH FORM, setchild EXEC NODE GRAPH, addempties GRAPH COUNT among them */
 CUresult run_graph(const char *command, const size_t *number, char *values) {
     CUresult result = -1;
     uint64_t written = 0x5a5a;
@@ -75,6 +75,9 @@ CUresult run_graph(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "launch") == 0) return CALL(cuGraphLaunch, uint64_t, uint64_t)(number[0], number[1]);
     if (strcmp(command, "capture") == 0) return CALL(cuStreamBeginCapture_v2, uint64_t, int)(number[0], 2);
     if (strcmp(command, "destroygreen") == 0) return cuda.cuGreenCtxDestroy((CUgreenCtx)number[0]);
+    if (strcmp(command, "setchild") == 0)
+        return cuda.cuGraphExecChildGraphNodeSetParams((CUgraphExec)number[0], (CUgraphNode)number[1],
+                                                       (CUgraph)number[2]);
     if (strcmp(command, "update") == 0)
         return number[2] == 1 ? cuda.cuGraphExecUpdate((CUgraphExec)number[0], (CUgraph)number[1], info, info)
                               : cuda.cuGraphExecUpdate_v2((CUgraphExec)number[0], (CUgraph)number[1], info);
@@ -90,6 +93,9 @@ CUresult run_graph(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "addchild") == 0)
         result = CALL(cuGraphAddChildGraphNode, uint64_t *, uint64_t, const void *, size_t,
                       uint64_t)(&written, number[0], NULL, 0, number[1]);
+    for (size_t index = 0; strcmp(command, "addempties") == 0 && index < number[1]; index++)
+        result = CALL(cuGraphAddEmptyNode, uint64_t *, uint64_t, const void *, size_t)(&written, number[0],
+                                                                                       NULL, 0);
     if (strcmp(command, "addalloc") == 0) result = add_allocation(number, &written);
     if (strcmp(command, "instantiate") == 0) result = instantiate(number, &written);
     if (strcmp(command, "endcapture") == 0)
