@@ -78,7 +78,7 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
         promises_rename(handle(loading->made), handle(loading)); /* the driver may give the handle again */
         unload(loading->made);
         promise_end(handle(loading));
-        growth_fell(before.device); /* what was measured of the promise is growth */
+        if (promised) growth_fell(before.device); /* what was measured of the promise is growth */
     }
     return result;
 }
