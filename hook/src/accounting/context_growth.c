@@ -42,7 +42,8 @@ static _Atomic uint32_t alive; /* contexts of all devices */
 /* What is charged for contexts and not promised, and what they take at least. */
 struct measurement {
     uint64_t charged, size;
-    bool quiet; /* nobody took memory meanwhile */
+    uint64_t before; /* `charged`, before what was seen of promises became a part of it */
+    bool quiet;      /* nobody took memory meanwhile */
 };
 
 static int64_t milliseconds(void) {
@@ -84,6 +85,7 @@ static bool growth_measure(int device, uint64_t pending, struct measurement *mea
     taken += less(untaken, registry_untaken(device)); /* meanwhile */
     measured->quiet = taken == 0;
     measured->size = less(answer.context_size.size, taken);
+    measured->before = measured->charged;
     bool known = answer.context_size.size > 0;
     if (known) measured->charged += growth_keep(device, less(measured->size, measured->charged));
     if (known)
@@ -164,15 +166,19 @@ static bool growth_is_spared(int device) {
 }
 
 /* When the last context ended meanwhile, there is no growth, and it goes back. */
-void growth_add(int device, uint64_t rise) {
+void growth_add_promised(int device, uint64_t size) {
     struct device_growth *growth = &devices[device];
-    if (rise == 0) return;
-    account_add_context((uint32_t)device, rise);
     pthread_mutex_lock(&growth->state);
     bool lives = growth->contexts > 0;
-    if (lives) growth->grown += rise;
+    if (lives) growth->grown += size;
     pthread_mutex_unlock(&growth->state);
-    if (!lives) growth_give_back(device, rise);
+    if (!lives && size > 0) growth_give_back(device, size);
+}
+
+void growth_add(int device, uint64_t rise) {
+    if (rise == 0) return;
+    account_add_context((uint32_t)device, rise);
+    growth_add_promised(device, rise);
 }
 
 /* `measuring` is held. */
@@ -216,6 +222,27 @@ CUresult growth_charge_now(int device, const char *call) {
     pthread_mutex_lock(&devices[device].measuring);
     if (growth_measure(device, 0, &measured))
         result = growth_take(&(struct charge){.device = device, .call = call}, &measured);
+    pthread_mutex_unlock(&devices[device].measuring);
+    return result;
+}
+
+CUresult growth_charge_elsewhere(int device, const char *call) {
+    CUresult result = CUDA_SUCCESS;
+    for (int other = 0; other < (int)CONVGPU_MAX_DEVICES && result == CUDA_SUCCESS; other++)
+        if (other != device && devices[other].contexts > 0) result = growth_charge_now(other, call);
+    return result;
+}
+
+CUresult growth_settle(int device, const char *call, uint64_t taken, uint64_t *rise) {
+    struct measurement measured;
+    CUresult result = CUDA_SUCCESS;
+    *rise = UINT64_MAX;
+    if (!account_watched((uint32_t)device)) return result;
+    pthread_mutex_lock(&devices[device].measuring);
+    if (growth_measure(device, 0, &measured)) {
+        *rise = less(measured.size, less(measured.before, taken));
+        result = growth_take(&(struct charge){.device = device, .call = call}, &measured);
+    }
     pthread_mutex_unlock(&devices[device].measuring);
     return result;
 }

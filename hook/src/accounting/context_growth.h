@@ -28,6 +28,13 @@ CUresult growth_charge(int device, const char *call, uint64_t pending);
 /* The same, but waits while another thread asks, and does ask. */
 CUresult growth_charge_now(int device, const char *call);
 
+/* The same after a call for which `taken` bytes were charged, and are a part of the contexts' since: *rise is
+ * by how much more they take than without them, at least; UINT64_MAX if nobody knows. */
+CUresult growth_settle(int device, const char *call, uint64_t taken, uint64_t *rise);
+
+/* The same of all devices but this one on which there are contexts, until one cannot be had. */
+CUresult growth_charge_elsewhere(int device, const char *call);
+
 /* Whether what contexts grew could not be had when it was measured last: it is there, and charged to nobody.
  */
 bool growth_is_owed(int device);
@@ -44,6 +51,7 @@ uint32_t growth_contexts(void);
 /* Growth whose size is known, and which is charged already: from now on it belongs to the contexts. Or gives
  * it back, though never more than was charged for growth. */
 void growth_add(int device, uint64_t size);
+void growth_add_promised(int device, uint64_t size); /* that was charged as the contexts' already */
 void growth_give(int device, uint64_t size);
 
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */

@@ -86,9 +86,14 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
 static CUresult library_load(void **made, const char *call, charge_attempt *attempt, struct loading *loading,
                              uint64_t variables) {
     struct allocation replaced;
-    CUresult result = module_load(made, call, attempt, unload_library, loading, variables);
-    if (result != CUDA_SUCCESS || variables == 0 || loads_eagerly()) return result;
-    struct allocation entry = {.address = handle(*made), .value = variables};
+    void *loaded = NULL;
+    CUresult result = module_load(&loaded, call, attempt, unload_library, loading, variables);
+    bool eagerly = result == CUDA_SUCCESS && loads_eagerly();
+    if (eagerly) result = growth_charge_elsewhere(sample_take().device, call);
+    if (eagerly && result != CUDA_SUCCESS) (void)hooked_cuLibraryUnload(loaded);
+    if (result == CUDA_SUCCESS) *made = loaded;
+    if (result != CUDA_SUCCESS || variables == 0 || eagerly) return result;
+    struct allocation entry = {.address = handle(loaded), .value = variables};
     (void)allocations_insert(&libraries, entry, &replaced); /* without memory for it, it is measured later */
     return result;
 }

@@ -11,6 +11,10 @@ enum { MOST_BEFORE_12_4 = 4096, COUNT = 4096, MOST = 32764 };
 static struct allocations known = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes */
 static _Atomic uint64_t most;
 
+bool parameters_are_told(void) {
+    return driver.cuFuncGetParamInfo != NULL;
+}
+
 static bool find(word function, bool library, size_t index, size_t *offset, size_t *size) {
     void *handle = (void *)(uintptr_t)function;
     CUresult result = library ? DRIVER(cuKernelGetParamInfo, handle, index, offset, size)
@@ -21,7 +25,7 @@ static bool find(word function, bool library, size_t index, size_t *offset, size
 /* Of a kernel with more parameters than any has, nobody asks for each. */
 static uint64_t ask(word function, bool library) {
     size_t offset = 0, size = 0, index = 0;
-    if (!driver.cuFuncGetParamInfo) return MOST_BEFORE_12_4;
+    if (!parameters_are_told()) return MOST_BEFORE_12_4;
     while (index < COUNT && find(function, library, index, &offset, &size)) index++;
     return index < COUNT ? offset + size : MOST;
 }

@@ -8,9 +8,14 @@
 
 #include "tables/driver.h"
 
+#include <stdbool.h>
+
 /* Bytes of a kernel's parameters; `library`: the handle is one of a library's. Of a driver that does not tell
  * (before CUDA 12.4), the most that there was then. */
 uint64_t parameters_of(word function, bool library);
+
+/* Whether the driver tells. */
+bool parameters_are_told(void);
 
 /* The most that was answered so far. */
 uint64_t parameters_most(void);

@@ -15,6 +15,7 @@
 
 #include "accounting/charge.h"
 #include "accounting/device.h"
+#include "functions/functions.h"
 #include "functions/parameters.h"
 
 #include <stdlib.h>
@@ -34,8 +35,9 @@ struct reading {
     struct graph_contents *contents;
     struct range *rows;
     size_t room; /* of `rows` */
-    size_t kernels, empty;
+    size_t empty;
     bool works;   /* its work is of interest */
+    bool wide;    /* there are kernels of large parameters */
     bool refused; /* no memory for a list, a device without a limit here, or it is too deep */
 };
 
@@ -75,8 +77,12 @@ static void add_allocation(struct reading *reading, CUgraphNode node) {
 }
 
 /* Bytes for the parameters of a kernel: the most that is seen for those of up to 32 kB. */
-static uint64_t room_for_parameters(void) {
-    uint64_t size = parameters_most();
+static uint64_t room_for_parameters(CUgraphNode node) {
+    struct kernel_node kernel = {0};
+    if (DRIVER(cuGraphKernelNodeGetParams_v2, node, &kernel) != CUDA_SUCCESS) return 0;
+    void *handle = kernel.function ? kernel.function : kernel.kernel;
+    bool library = !kernel.function || functions_library((word)(uintptr_t)handle) != 0;
+    uint64_t size = parameters_of((word)(uintptr_t)handle, library);
     if (size <= GRAPH_SMALL_PARAMETERS) return 0;
     return size <= MIDDLE_PARAMETERS ? 2 * size : LARGE_PARAMETERS;
 }
@@ -149,7 +155,7 @@ static void add_node(struct reading *reading, CUgraphNode node, int depth) {
     int type = -1;
     CUgraph child;
     if (DRIVER(cuGraphNodeGetType, node, &type) != CUDA_SUCCESS) return;
-    if (type == NODE_KERNEL) reading->kernels++;
+    if (type == NODE_KERNEL && reading->wide) reading->contents->parameters += room_for_parameters(node);
     if (type == NODE_EMPTY) reading->empty++;
     if (type == NODE_ALLOC) add_allocation(reading, node);
     if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, node, &child) == CUDA_SUCCESS)
@@ -201,10 +207,10 @@ static void add_bounds(const struct reading *reading) {
 }
 
 static CUresult read_graph(CUgraph graph, struct graph_contents *contents, bool works) {
-    struct reading reading = {.contents = contents, .works = works};
+    bool wide = works && parameters_most() > GRAPH_SMALL_PARAMETERS;
+    struct reading reading = {.contents = contents, .works = works, .wide = wide};
     *contents = (struct graph_contents){0};
     add_graph(&reading, graph, 0);
-    if (works) contents->parameters = reading.kernels * room_for_parameters();
     contents->work += contents->parameters;
     add_bounds(&reading);
     if (reading.rows) munmap(reading.rows, reading.room * sizeof *reading.rows);

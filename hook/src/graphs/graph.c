@@ -39,6 +39,7 @@ struct instantiation {
     charge_attempt *attempt;
     CUgraphExec exec;
     CUgraph graph;
+    bool made; /* by the driver, whatever became of it */
     struct graph_contents contents;
     void *error_node, *text; /* the program's own variables */
     size_t text_size;
@@ -102,9 +103,11 @@ static void graph_uncharge(const struct instantiation *request) {
     pthread_mutex_unlock(&lock);
 }
 
-static void graph_answered(struct device_graphs *graphs, uint64_t asked) {
+/* What was asked for is had, or is not charged either. */
+static void graph_answered(struct device_graphs *graphs, uint64_t asked, bool had) {
     pthread_mutex_lock(&lock);
     graphs->asked -= asked;
+    if (!had) graphs->charged -= asked;
     pthread_mutex_unlock(&lock);
 }
 
@@ -122,14 +125,11 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
         graphs->asked += needed;
         pthread_mutex_unlock(&lock);
         CUresult result = charge_open(&charge, needed);
-        graph_answered(graphs, needed);
+        graph_answered(graphs, needed, result == CUDA_SUCCESS);
         if (result == CUDA_SUCCESS) {
             if (watched->device < 0 || charge.settling > watched->settling) *watched = charge;
             continue;
         }
-        pthread_mutex_lock(&lock);
-        graphs->charged -= needed; /* was never had */
-        pthread_mutex_unlock(&lock);
         for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++)
             request->contents.bound[later] = 0;
         graph_uncharge(request);
@@ -178,7 +178,8 @@ static CUresult graph_call(struct instantiation *request, const struct charge *w
     if (asked && graph_has_grown(request, true)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = watched->device >= 0 ? charge_call_when_settled(watched, request->attempt, request)
                                            : request->attempt(request);
-    if (result != CUDA_SUCCESS || !graph_has_grown(request, false)) return result;
+    request->made = result == CUDA_SUCCESS;
+    if (!request->made || !graph_has_grown(request, false)) return result;
     DRIVER(cuGraphExecDestroy, request->exec);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -207,10 +208,9 @@ static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *reque
     if (result == CUDA_SUCCESS) result = graph_work_open(&work, &request->contents);
     if (result != CUDA_SUCCESS) return result;
     result = graph_make(request, work.charged > 0);
-    if (result != CUDA_SUCCESS) {
-        graph_work_close(&work);
-        return result;
-    }
+    if (result != CUDA_SUCCESS && request->made) graph_work_abandon(&work);
+    if (result != CUDA_SUCCESS && !request->made) graph_work_close(&work);
+    if (result != CUDA_SUCCESS) return result;
     result = graph_work_enter(&work, request->exec); /* with the code of its kernels */
     if (result == CUDA_SUCCESS)
         *exec = request->exec;

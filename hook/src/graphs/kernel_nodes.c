@@ -36,18 +36,29 @@ static word kernel_of(const struct kernel_node *node, bool *library) {
  * large parameters takes up to 64 KiB (H200, driver 580). Else DEVICE_UNKNOWN. */
 static int growing_device(CUgraphExec exec, const struct kernel_node *node, bool first_form) {
     bool library;
-    if (!session_is_open() || !node || (first_form && !node->function)) return DEVICE_UNKNOWN;
+    if (!parameters_are_told() || !session_is_open() || !node) return DEVICE_UNKNOWN;
+    if (first_form && !node->function) return DEVICE_UNKNOWN;
     word kernel = kernel_of(node, &library);
     library = library || functions_library(kernel) != 0;
     return parameters_of(kernel, library) > GRAPH_SMALL_PARAMETERS ? graph_work_device(exec) : DEVICE_UNKNOWN;
 }
 
-/* Programs change nodes by the thousand: it is measured every 32nd time. What cannot be had is owed, and
- * nothing is changed before it is had. */
+/* Whether the device's free memory fell since it was last looked at here; true if nobody can tell. */
+static bool fell(int device) {
+    static _Atomic size_t last[CONVGPU_MAX_DEVICES];
+    struct sample now = sample_take();
+    if (now.device != device || !now.seen) return true;
+    size_t before = last[device];
+    last[device] = now.unused;
+    return before == 0 || now.unused < before;
+}
+
+/* Programs change nodes by the thousand: it is measured every 32nd time, if the free memory fell. What cannot
+ * be had is owed, and nothing is changed before it is had. */
 static CUresult changed(CUresult result, int device, const char *call) {
     static _Atomic unsigned changes[CONVGPU_MAX_DEVICES];
     bool due = result == CUDA_SUCCESS && device >= 0 && ++changes[device] % CHANGES == 0;
-    return due ? growth_charge_now(device, call) : result;
+    return due && fell(device) ? growth_charge_now(device, call) : result;
 }
 
 #define RECORDED(looked, symbol, ...)                                                                        \

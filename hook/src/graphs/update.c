@@ -13,7 +13,8 @@
 CUresult graph_update(CUgraphExec exec, CUgraph graph, bool child, graph_change *change, void *arguments) {
     struct graph_work work;
     struct graph_contents contents = {.work = 0};
-    if (parameters_most() > GRAPH_SMALL_PARAMETERS) (void)graph_read(graph, &contents);
+    bool wide = parameters_are_told() && parameters_most() > GRAPH_SMALL_PARAMETERS;
+    if (wide) (void)graph_read(graph, &contents);
     CUresult result = graph_work_open_change(&work, exec, &contents, child);
     if (result != CUDA_SUCCESS) return result;
     result = change(arguments);

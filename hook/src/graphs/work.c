@@ -88,19 +88,29 @@ void graph_work_close(struct graph_work *work) {
     device_pop(work->pushed);
 }
 
-/* What the driver took less than was charged is not there for the next graph either. Returns what was used.
- */
+/* What of the promise is seen to be taken is growth from now on, though others may have taken or given memory
+ * meanwhile: the measurement corrects it. What the driver took less than was charged is not there for the
+ * next graph either. *used: what this one uses. */
 static CUresult end_work(struct graph_work *work, uint64_t *used) {
     struct promise promise = promise_of(work);
     uint64_t fall = sample_fall(&work->in), most = work->charged < work->size ? work->charged : work->size;
-    uint64_t spare = work->charged > 0 ? less(most, fall) : 0;
+    *used = work->size;
+    if (work->charged == 0) return sample_charge_fall(&work->in, call);
+    uint64_t taken = promises_take_back(&promise, fall), rise;
+    growth_add_promised(work->in.device, taken);
+    CUresult result = growth_settle(work->in.device, call, taken, &rise);
+    promise_end((uint64_t)(uintptr_t)work);
+    growth_suspect(work->in.device);
+    uint64_t spare = less(most, rise < fall ? rise : fall);
     release(work->in.context, spare, spare);
     *used = work->size - spare;
-    promise_withdraw(&promise, less(work->charged, fall));
-    CUresult result =
-        work->charged > 0 ? growth_charge_now(work->in.device, call) : sample_charge_fall(&work->in, call);
-    promise_end((uint64_t)(uintptr_t)work);
     return result;
+}
+
+void graph_work_abandon(struct graph_work *work) {
+    uint64_t used;
+    (void)end_work(work, &used);
+    release(work->in.context, 0, used);
 }
 
 static uint32_t units(uint64_t bytes) {

@@ -29,6 +29,9 @@ CUresult graph_work_open(struct graph_work *work, const struct graph_contents *c
 void graph_work_close(struct graph_work *work);
 CUresult graph_work_enter(struct graph_work *work, CUgraphExec exec);
 
+/* The driver has made it, and it is destroyed again: what it took stays. */
+void graph_work_abandon(struct graph_work *work);
+
 /* The same around a change of `exec` into a graph of these contents, or (`child`) of a part of it into that;
  * in its context. What was taken and cannot be had is owed. */
 CUresult graph_work_open_change(struct graph_work *work, CUgraphExec exec,

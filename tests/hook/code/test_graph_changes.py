@@ -103,3 +103,28 @@ def test_another_child_of_large_parameters_is_refused_before(daemon: Daemon, joi
     assert program.call(f"free {held}").code == SUCCESS
     assert program.call(f"setchild {made} {node} {wide}").code == SUCCESS
     assert usage(daemon) == before + 6 * MIB
+
+
+def test_an_update_is_charged_though_such_kernels_were_there_before(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    large = graph_of(program, function_of(program, WIDE), 200)
+    made = program.call(f"instantiate {graph_of(program, function_of(program, '0 0 0'), 200)} 3").number
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    assert program.call(f"update {made} {large} 2").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB)
+
+
+def test_the_same_kernels_need_nothing_more(daemon: Daemon, join: Join) -> None:
+    """Whatever other kernels there are: 39 KiB were asked for each, by an update, another child, and once more."""
+    program = join(daemon.container("a", memory="2g"))
+    small = function_of(program, "0 0 0")
+    assert program.call(f"launchkernel {function_of(program, '0 0 0 0 0 5000')} 0 0").code == SUCCESS
+    graph, outer = graph_of(program, small, 200), program.call("graph").number
+    node = program.call(f"addchild {outer} {graph}").number
+    made, nested = (program.call(f"instantiate {each} 3").number for each in (graph, outer))
+    other = program.call(f"instantiate {graph} 3").number
+    assert program.call(f"destroyexec {other}").code == SUCCESS
+    assert program.call(f"alloc {2 * GIB - usage(daemon) - 4 * MIB}").code == SUCCESS
+    assert program.call(f"update {made} {graph} 2").code == SUCCESS
+    assert program.call(f"setchild {nested} {node} {graph}").code == SUCCESS
+    assert program.call(f"instantiate {graph} 3").code == SUCCESS

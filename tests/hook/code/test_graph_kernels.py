@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from daemon import Daemon
+from daemon import Daemon, wait_until
 from grown import CONTEXT, LOCAL, STACKS, WORK, function_of, graph_of, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
@@ -190,3 +190,54 @@ def test_work_stays_charged_while_its_graphs_memory_is(daemon: Daemon, join: Joi
     assert program.call(f"instantiate {graph} 3").code == OUT_OF_MEMORY
     assert usage(daemon) == 2 * GIB - 140 * MIB
     seen(daemon, 2 * GIB - 140 * MIB)
+
+
+def test_a_kernel_that_is_launched_meanwhile_lets_no_graph_grow(daemon: Daemon, join: Join) -> None:
+    holder = join(daemon.container("b", memory="14g"))
+    held = holder.call(f"alloc {13 * GIB}").number
+    program = join(daemon.container("a", memory="4g"))
+    context = program.call("retain 0").number
+    graph = graph_of(program, function_of(program, "0 0 0"), 10)
+    assert program.call(f"addalloc {graph} {5 * GIB // 2} 0").code == SUCCESS
+    large = function_of(program, "0 0 0 0 0 5000")
+    program.begin(f"instantiate {graph} 3")
+    wait_until(lambda: daemon.state("a")["waiting"], "it is paused")
+    assert program.call(f"use {context}", 1).code == SUCCESS
+    assert program.call(f"launchkernel {large} 0 0", 1).code == SUCCESS
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert program.result().code == SUCCESS
+
+
+def test_a_graph_stays_charged_while_another_thread_is_busy(daemon: Daemon, join: Join) -> None:
+    """What that one took during the measurement was taken for the graph's: 336 MiB were given back."""
+    program = join(daemon.container("a", memory="2g"))
+    context = program.call("retain 0").number
+    graph = graph_of(program, function_of(program, "0 0 0"), 1000)
+    before = usage(daemon)
+    assert program.call(f"use {context}", 1).code == SUCCESS
+    program.begin("bench 100000 0", 1)
+    assert program.call(f"instantiate {graph} 3").code == SUCCESS
+    assert program.result(1).code == SUCCESS
+    assert 110 * MIB <= usage(daemon) - before <= 120 * MIB
+    while program.call(f"alloc {64 * MIB}").code == SUCCESS:
+        pass
+    wait_until(lambda: daemon.state("a")["devices"][0]["seen"] > 2 * GIB - 128 * MIB, "it is full")
+    assert daemon.state("a")["devices"][0]["seen"] <= 2 * GIB
+
+
+def test_what_a_neighbour_takes_meanwhile_is_not_there_for_graphs(daemon: Daemon, join: Join) -> None:
+    holder = join(daemon.container("b", memory="12g"))
+    assert holder.call("alloc 1").code == SUCCESS
+    program = join(daemon.container("a", memory="2g"))
+    small, stream = function_of(program, "0 0 0"), program.call("stream").number
+    assert program.call(f"capture {stream}").code == SUCCESS
+    for _kernel in range(1000):
+        assert program.call(f"launchkernel {small} 0 {stream}").code == SUCCESS
+    program.begin(f"instantiate {program.call(f'endcapture {stream}').number} 3")
+    for _time in range(100):
+        holder.begin(f"alloc {50 * MIB}")
+    assert program.call(f"destroyexec {program.result().number}").code == SUCCESS
+    beside = graph_of(program, small, 100)
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB)

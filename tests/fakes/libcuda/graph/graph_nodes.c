@@ -3,6 +3,7 @@
  * What a graph consists of.
  */
 #include "libcuda/graph/graph.h"
+#include "libcuda/module/module.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,17 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, int *type) {
     const struct node *node = handle_find(HANDLE_NODE, handle);
     if (node == NULL || type == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *type = node->type;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *parameters) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    const struct node *node = handle_find(HANDLE_NODE, handle);
+    bool valid = node != NULL && node->type == CU_GRAPH_NODE_TYPE_KERNEL && parameters != NULL;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct module *module = (struct module *)node->operation.module;
+    *parameters = (CUDA_KERNEL_NODE_PARAMS){.function = &module->function[node->operation.kernel]};
     return driver_leave(CUDA_SUCCESS);
 }
 
