@@ -62,6 +62,21 @@ static CUresult add_kernel(const size_t *number, void **written) {
     }
 }
 
+/* addlayers GRAPH FUNCTION WIDTH DEPTH: kernels, of which each waits for all of the layer before. */
+static CUresult add_layers(const size_t *number) {
+    enum { WIDEST = 64 };
+    struct kernel_node node = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .function = (void *)number[1]};
+    CUgraphNode before[WIDEST], made[WIDEST];
+    CUresult result = number[2] <= WIDEST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t layer = 0; result == CUDA_SUCCESS && layer < number[3]; layer++) {
+        for (size_t index = 0; result == CUDA_SUCCESS && index < number[2]; index++)
+            result = cuda.cuGraphAddKernelNode_v2(&made[index], (CUgraph)number[0], before,
+                                                  layer ? number[2] : 0, &node);
+        memcpy(before, made, sizeof before);
+    }
+    return result;
+}
+
 /* setkernel EXEC NODE FUNCTION */
 static CUresult set_kernel(const size_t *number) {
     struct kernel_node node = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .function = (void *)number[2]};
@@ -154,6 +169,7 @@ CUresult run_launch(const char *command, const size_t *number, char *values) {
     void *made = (void *)0x5a5a;
     if (strcmp(command, "launchkernel") == 0) return launch(number);
     if (strcmp(command, "setkernel") == 0) return set_kernel(number);
+    if (strcmp(command, "addlayers") == 0) return add_layers(number);
     bool adds = strcmp(command, "addkernel") == 0;
     if (!adds && strcmp(command, "cubin") != 0) return -1;
     CUresult result = adds ? add_kernel(number, &made) : load(number, &made);
