@@ -154,7 +154,7 @@ void allocations_drop(struct allocations *table, uint64_t context, allocations_e
             slot++;
             continue;
         }
-        each(entry, argument);
+        if (each) each(entry, argument);
         empty_slot(table, slot); /* the next entry may stand here now: examine the slot again */
     }
     spinlock_unlock(&table->lock);

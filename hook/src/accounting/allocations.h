@@ -56,7 +56,8 @@ bool allocations_find(struct allocations *table, uint64_t address, struct alloca
 
 /* Destroying a context takes three steps, because the driver may hand its addresses out again before its call
  * returns, and because the call may fail: mark what would die; then, after the call, drop what is still
- * marked (each entry is shown to `each` before it is gone; the table is locked meanwhile) or unmark it. */
+ * marked (each entry is shown to `each`, if there is one, before it is gone; the table is locked meanwhile)
+ * or unmark it. */
 void allocations_mark(struct allocations *table, uint64_t context);
 void allocations_unmark(struct allocations *table, uint64_t context);
 typedef void allocations_each(const struct allocation *entry, void *argument);

@@ -145,14 +145,10 @@ static void device_unmark(CUcontext context) {
     allocations_unmark(&owners, (uint64_t)(uintptr_t)context);
 }
 
-static void none(const struct allocation *entry, void *argument) {
-    (void)entry, (void)argument;
-}
-
 /* The handles of green contexts of a primary one that has ended may name others from now on. */
 static void device_drop(CUcontext context, uint64_t *sizes) {
     (void)sizes;
-    allocations_drop(&owners, (uint64_t)(uintptr_t)context, none, NULL);
+    allocations_drop(&owners, (uint64_t)(uintptr_t)context, NULL, NULL);
     device_contexts_changed();
 }
 REGISTER_FAMILY(device, .mark = device_mark, .unmark = device_unmark, .drop = device_drop,

@@ -105,15 +105,11 @@ static void forget_name(const struct allocation *entry, void *argument) {
     unshow(entry->address);
 }
 
-static void none(const struct allocation *entry, void *argument) {
-    (void)entry, (void)argument;
-}
-
 static void forget_all(void) {
     atomic_fetch_add(&generation, 1);
     times_forgotten++;
     short_path_close_all();
-    allocations_drop(&known, ALLOCATIONS_ANY, none, NULL);
+    allocations_drop(&known, ALLOCATIONS_ANY, NULL, NULL);
     for (unsigned slot = 0; slot < 1 << FUNCTIONS_BITS; slot++)
         if (atomic_load_explicit(&functions_seen[slot], memory_order_relaxed) != 0)
             atomic_store(&functions_seen[slot], 0);

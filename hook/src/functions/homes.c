@@ -32,13 +32,9 @@ static void homes_unmark(CUcontext context) {
     allocations_unmark(&homes, handle(context));
 }
 
-static void none(const struct allocation *entry, void *argument) {
-    (void)entry, (void)argument;
-}
-
 static void homes_drop(CUcontext context, uint64_t *sizes) {
     (void)sizes;
-    allocations_drop(&homes, handle(context), none, NULL);
+    allocations_drop(&homes, handle(context), NULL, NULL);
 }
 
 static void homes_reset(void) {

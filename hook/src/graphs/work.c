@@ -196,16 +196,12 @@ static void graph_work_unmark(CUcontext context) {
     allocations_unmark(&execs, handle(context));
 }
 
-static void none(const struct allocation *entry, void *argument) {
-    (void)entry, (void)argument;
-}
-
 static void graph_work_drop(CUcontext context, uint64_t *sizes) {
     struct allocation removed;
     (void)sizes; /* they are growth, and go with the contexts' */
     pthread_mutex_lock(&lock);
     (void)allocations_remove(&stores, handle(context), &removed);
-    allocations_drop(&execs, handle(context), none, NULL);
+    allocations_drop(&execs, handle(context), NULL, NULL);
     pthread_mutex_unlock(&lock);
 }
 

@@ -127,15 +127,20 @@ def dense(program: Program) -> int:
     return graph
 
 
+def nothing_more_is_had(program: Program, daemon: Daemon) -> None:
+    """Fill the limit: a graph that needs 17 MiB is refused then, before the driver takes them."""
+    beside = graph_of(program, function_of(program, "0 0 0"), 150)
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
+    seen(daemon, 2 * GIB)
+
+
 def test_what_was_charged_and_not_taken_is_not_there_for_the_next_graph(daemon: Daemon, join: Join) -> None:
     program = join(daemon.container("a", memory="2g"))
     made = program.call(f"instantiate {dense(program)} 3").number
     assert usage(daemon) == CONTEXT + 4 * MIB
     assert program.call(f"destroyexec {made}").code == SUCCESS
-    beside = graph_of(program, function_of(program, "0 0 0"), 150)
-    assert program.call(f"alloc {2 * GIB - CONTEXT - 4 * MIB}").code == SUCCESS
-    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
-    seen(daemon, 2 * GIB)
+    nothing_more_is_had(program, daemon)
 
 
 def test_graphs_that_lie_too_deep_in_each_other_are_refused(daemon: Daemon, join: Join) -> None:
@@ -238,10 +243,7 @@ def test_what_a_neighbour_takes_meanwhile_is_not_there_for_graphs(daemon: Daemon
     for _time in range(100):
         holder.begin(f"alloc {50 * MIB}")
     assert program.call(f"destroyexec {program.result().number}").code == SUCCESS
-    beside = graph_of(program, function_of(program, "0 0 0"), 150)
-    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
-    assert program.call(f"instantiate {beside} 3").code == OUT_OF_MEMORY
-    seen(daemon, 2 * GIB)
+    nothing_more_is_had(program, daemon)
 
 
 def test_the_parameters_of_a_handle_that_comes_again_are_asked_for_again(daemon: Daemon, join: Join) -> None:
