@@ -161,12 +161,16 @@ class Engine:
         return self.run(*arguments).stdout.strip()
 
     def plugin_id(self, plugin: str) -> str:
-        """Return a plugin's ID, by the Engine's socket: what is polled asks for it each time, and a command is dear."""
+        """Return a plugin's ID, by the Engine's socket: what is polled asks for it each time, and a command is dear.
+
+        :raises ConnectionError: when the Engine refuses, as it does while an authorization plugin is started again.
+        """
         with closing(SocketConnection(self.host.removeprefix("unix://"))) as connection:
             connection.request("GET", f"/plugins/{plugin}/json")
             response = connection.getresponse()
             body = response.read()
-        assert response.status == 200, body
+        if response.status != 200:
+            raise ConnectionError(body.decode())
         return str(json.loads(body)["Id"])
 
     def inspect(self, kind: str, name: str, template: str) -> str:
