@@ -160,6 +160,8 @@ SIGNATURES = {
     "cuGraphCreate": "Pi",
     "cuGraphDestroy": "p",
     "cuGraphAddEmptyNode": "Pppi",
+    "cuGraphConditionalHandleCreate": "Ppiii",
+    "cuGraphNodeGetType": "pI",
     "cuGraphAddMemAllocNode": "PppiX",
     "cuGraphAddMemFreeNode": "Pppip",
     "cuGraphMemFreeNodeGetParams": "pP",

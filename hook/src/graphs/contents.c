@@ -8,8 +8,6 @@
  * parameters up to 1.6 times their size; and 112 KiB for each chain, of nodes that run one after the other.
  * The driver finds longer chains than we do: here a node that waits for several begins one. Empty nodes take
  * nothing.
- *
- * Not seen: nodes in the bodies of conditional nodes, which the driver does not list.
  */
 #include "graphs/contents.h"
 
@@ -17,6 +15,7 @@
 #include "accounting/device.h"
 #include "functions/functions.h"
 #include "functions/parameters.h"
+#include "graphs/bodies.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -151,6 +150,13 @@ static void add_work(struct reading *reading, CUgraph graph, size_t count) {
 
 static void add_graph(struct reading *reading, CUgraph graph, int depth);
 
+/* All of them, although one at most runs at a time. */
+static void add_bodies(struct reading *reading, CUgraphNode node, int depth) {
+    size_t count;
+    const CUgraph *bodies = bodies_find(node, &count);
+    for (size_t index = 0; index < count; index++) add_graph(reading, bodies[index], depth);
+}
+
 static void add_node(struct reading *reading, CUgraphNode node, int depth) {
     int type = -1;
     CUgraph child;
@@ -158,6 +164,7 @@ static void add_node(struct reading *reading, CUgraphNode node, int depth) {
     if (type == NODE_KERNEL && reading->wide) reading->contents->parameters += room_for_parameters(node);
     if (type == NODE_EMPTY) reading->empty++;
     if (type == NODE_ALLOC) add_allocation(reading, node);
+    if (type == NODE_CONDITIONAL) add_bodies(reading, node, depth + 1);
     if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, node, &child) == CUDA_SUCCESS)
         add_graph(reading, child, depth + 1);
 }

@@ -9,6 +9,7 @@
 #include "code/launch.h"
 #include "functions/functions.h"
 #include "functions/parameters.h"
+#include "graphs/bodies.h"
 #include "graphs/contents.h"
 #include "graphs/update.h"
 #include "graphs/work.h"
@@ -61,6 +62,12 @@ static CUresult changed(CUresult result, int device, const char *call) {
     return due && fell(device) ? growth_charge_now(device, call) : result;
 }
 
+static CUresult added(CUresult result, const CUgraphNode *node, const struct node_parameters *parameters) {
+    bool bodies = result == CUDA_SUCCESS && parameters->type == NODE_CONDITIONAL;
+    if (bodies) bodies_set(*node, &parameters->conditional);
+    return result;
+}
+
 #define RECORDED(looked, symbol, ...)                                                                        \
     CUresult result = looked;                                                                                \
     return result == CUDA_SUCCESS ? DRIVER(symbol, __VA_ARGS__) : result
@@ -101,17 +108,25 @@ CUresult hooked_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode 
 
 CUresult hooked_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes, size_t count,
                                struct node_parameters *parameters) {
-    RECORDED(record_any(parameters), cuGraphAddNode, node, graph, nodes, count, parameters);
+    CUresult result = record_any(parameters);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuGraphAddNode, node, graph, nodes, count, parameters);
+    return added(result, node, parameters);
 }
 
 CUresult hooked_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes,
                                   const void *edges, size_t count, struct node_parameters *parameters) {
-    RECORDED(record_any(parameters), cuGraphAddNode_v2, node, graph, nodes, edges, count, parameters);
+    CUresult result = record_any(parameters);
+    if (result == CUDA_SUCCESS)
+        result = DRIVER(cuGraphAddNode_v2, node, graph, nodes, edges, count, parameters);
+    return added(result, node, parameters);
 }
 
 CUresult hooked_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *nodes,
                                   const void *edges, size_t count, struct node_parameters *parameters) {
-    RECORDED(record_any(parameters), cuGraphAddNode_v3, node, graph, nodes, edges, count, parameters);
+    CUresult result = record_any(parameters);
+    if (result == CUDA_SUCCESS)
+        result = DRIVER(cuGraphAddNode_v3, node, graph, nodes, edges, count, parameters);
+    return added(result, node, parameters);
 }
 
 CUresult hooked_cuGraphNodeSetParams(CUgraphNode node, struct node_parameters *parameters) {
@@ -136,8 +151,8 @@ static CUresult change_node(void *arguments) {
 CUresult hooked_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                          struct node_parameters *parameters) {
     struct node_change change = {exec, node, parameters};
-    if (parameters && parameters->type == NODE_CHILD) /* the graph stands first */
-        return graph_update(exec, (CUgraph)parameters->kernel.function, true, change_node, &change);
+    if (parameters && parameters->type == NODE_CHILD)
+        return graph_update(exec, parameters->child, true, change_node, &change);
     if (!parameters || parameters->type != NODE_KERNEL) return change_node(&change);
     CHANGED(&parameters->kernel, false, cuGraphExecNodeSetParams, exec, node, parameters);
 }

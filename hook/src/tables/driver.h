@@ -62,12 +62,26 @@ struct kernel_node {
 };
 _Static_assert(sizeof(struct kernel_node) == 72, "as in cuda.h");
 
+/* CUDA_CONDITIONAL_NODE_PARAMS. */
+struct conditional_node {
+    uint64_t handle;
+    int type;
+    unsigned count;        /* of the bodies */
+    const CUgraph *bodies; /* written by the driver; they live as long as the node */
+    CUcontext context;
+};
+_Static_assert(sizeof(struct conditional_node) == 32, "as in cuda.h");
+
 /* CUgraphNodeParams, as far as it is read. */
 struct node_parameters {
     int type, reserved[3];
-    struct kernel_node kernel;
+    union {
+        struct kernel_node kernel;
+        struct conditional_node conditional;
+        CUgraph child; /* the graph stands first */
+    };
 };
-enum { NODE_KERNEL = 0, NODE_CHILD = 4 };
+enum { NODE_KERNEL = 0, NODE_CHILD = 4, NODE_CONDITIONAL = 13 };
 
 /* CUDA_LAUNCH_PARAMS. */
 struct device_launch {

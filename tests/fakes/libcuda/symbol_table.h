@@ -290,6 +290,7 @@
     X(cuGraphNodeGetType, 10000, cuGraphNodeGetType, false)                                                  \
     X(cuGraphAddNode, 12020, cuGraphAddNode, false)                                                          \
     X(cuGraphAddNode, 12030, cuGraphAddNode_v2, false)                                                       \
+    X(cuGraphConditionalHandleCreate, 12030, cuGraphConditionalHandleCreate, false)                          \
     X(cuGraphInstantiate, 10000, cuGraphInstantiate, false)                                                  \
     X(cuGraphInstantiate, 11000, cuGraphInstantiate_v2, false)                                               \
     X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags, false)                                \

@@ -11,7 +11,8 @@ SUCCESS = [0]
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE, ILLEGAL_STATE, NOT_SUPPORTED = 1, 2, 400, 401, 801
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 USED, USED_HIGH, RESERVED, RESERVED_HIGH = 0, 1, 2, 3
-EMPTY, ALLOCATE, FREE = 5, 10, 11
+EMPTY, ALLOCATE, FREE, CONDITIONAL = 5, 10, 11, 13
+WHILE, SWITCH = 1, 2
 AUTO_FREE, UPLOAD = 1, 2
 SIZE = 4 * GIB
 
@@ -221,6 +222,21 @@ def test_nodes_of_the_general_kind(process, graph: int) -> None:
     assert process("cuGraphMemFreeNodeGetParams", handle) == [0, address]
     assert process("cuGraphLaunch", instantiate(process, graph), 0) == SUCCESS
     assert reserved(process) == 64 * MIB
+
+
+def test_conditional_nodes_have_bodies(process, graph: int) -> None:
+    """The driver makes and tells them; what they do is part of the graph."""
+    result, condition = process("cuGraphConditionalHandleCreate", graph, 0, 0, 0)
+    assert result == 0
+    for kind, count, expected in ((WHILE, 2, INVALID_VALUE), (SWITCH, 0, INVALID_VALUE), (SWITCH, 3, 0)):
+        words = condition.to_bytes(8, "little") + kind.to_bytes(4, "little") + count.to_bytes(4, "little")
+        result, handle, parameters = process("cuGraphAddNode", graph, 0, 0, node(CONDITIONAL, words.hex() + "00" * 16))
+        assert result == expected
+    bodies = int.from_bytes(bytes.fromhex(parameters)[32:40], "little")
+    assert bodies != 0
+    assert process("cuGraphNodeGetType", handle) == [0, CONDITIONAL]
+    assert process("cuGraphExecDestroy", instantiate(process, graph)) == SUCCESS
+    assert process("cuGraphLaunch", instantiate(process, graph), 0) == [NOT_SUPPORTED]
 
 
 def test_a_graph_with_memory_has_one_instance_at_a_time(process, graph: int) -> None:

@@ -41,6 +41,21 @@ class KernelNode(ctypes.Structure):
     )
 
 
+class ConditionalNode(ctypes.Structure):
+    """CUgraphNodeParams of a conditional node."""
+
+    _fields_ = (
+        ("node_type", c_int),
+        ("reserved", c_int * 3),
+        ("handle", c_uint64),
+        ("condition", c_int),
+        ("count", c_uint),
+        ("bodies", ctypes.POINTER(c_void_p)),
+        ("context", c_void_p),
+        ("rest", c_uint64 * 26),
+    )
+
+
 class CudaError(Exception):
     """A call failed that must not."""
 

@@ -2,13 +2,14 @@
 
 import ctypes
 from collections.abc import Iterator
-from ctypes import byref, c_size_t, c_ubyte, c_uint, c_void_p
+from ctypes import byref, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import images
-from calls import Answer, Cuda, KernelNode
+from calls import Answer, ConditionalNode, Cuda, KernelNode
 
 SMALL = 4 << 10
 MULTIPROCESSORS = 1  # CU_DEV_RESOURCE_TYPE_SM
+CONDITIONAL, IF = 13, 0  # CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_COND_TYPE_IF
 
 
 def node_of(function: c_void_p, parameters: c_void_p) -> KernelNode:
@@ -73,6 +74,26 @@ def executables(cuda: Cuda, count: str, shape: str, times: str) -> Iterator[Answ
             cuda.must("cuGraphLaunch", instance, None)
             cuda.must("cuCtxSynchronize")
     return reversed(answers)
+
+
+def bodies(cuda: Cuda, count: str) -> Iterator[Answer]:
+    """Make an executable graph of one conditional node, whose body has so many kernels beside each other."""
+    function = images.kernel(cuda, images.stack(16, cuda.simulated), library=False)
+    graph, context, instance = c_void_p(), c_void_p(), c_void_p()
+    cuda.must("cuGraphCreate", byref(graph), 0)
+    cuda.must("cuCtxGetCurrent", byref(context))
+    node = ConditionalNode(CONDITIONAL, condition=IF, count=1, context=context)
+    handle = c_uint64()
+    cuda.must("cuGraphConditionalHandleCreate", byref(handle), graph, context, 0, 0)
+    node.handle = handle
+    cuda.must("cuGraphAddNode_v2", byref(c_void_p()), graph, None, None, c_size_t(0), byref(node))
+    for _kernel in range(int(count)):
+        assert add(cuda, c_void_p(node.bodies[0]), function)[0] == 0, "a kernel that takes nothing is refused"
+    result = cuda.call("cuGraphInstantiateWithFlags", byref(instance), graph, c_size_t(0))
+    yield "cuGraphInstantiate", result
+    if result == 0 and not cuda.simulated:
+        yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
+        yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
 
 
 def widened(cuda: Cuda, count: str, way: str) -> Iterator[Answer]:

@@ -75,6 +75,8 @@ ROWS = [
     Row("one with 60 kB of local memory there", f"green {LOCAL}"),
     Row("an executable graph of 15,000 kernels side by side", "executables 15000 beside 1"),
     Row("ten executable graphs of 5,000 kernels side by side", "executables 5000 beside 10"),
+    Row("an executable graph of 15,000 in the body of a conditional node", "bodies 15000"),
+    Row("the same of 100", "bodies 100", refused=False),
     Row("ten of 5,000 kernels one after the other", "executables 5000 chained 10", refused=False),
     Row("kernels of 30,000 of them updated to 30 kB of parameters", "widened 30000 all", only_on_cards=True),
     Row("the same, one by one", "widened 60000 each", only_on_cards=True),

@@ -201,6 +201,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "graph": graphs.graph,
     "capture": graphs.capture,
     "executables": graphs.executables,
+    "bodies": graphs.bodies,
     "elsewhere": graphs.elsewhere,
     "green": graphs.green,
     "greens": graphs.greens,

@@ -156,6 +156,27 @@ def test_graphs_that_lie_too_deep_in_each_other_are_refused(daemon: Daemon, join
     assert program.call(f"instantiate {outer} 3").code == OUT_OF_MEMORY
 
 
+def test_bodies_of_conditional_nodes_are_charged_before(daemon: Daemon, join: Join) -> None:
+    """The driver names them once, when their node is made."""
+    program = join(daemon.container("a", memory="2g"))
+    function = function_of(program, "0 0 0")
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 10 * MIB}").code == SUCCESS
+    for form in (1, 2):
+        graph = program.call("graph").number
+        body = program.call(f"conditional {graph} 3 {form}").number
+        inner = program.call(f"conditional {body} 1 {form}").number
+        for _kernel in range(200):
+            assert program.call(f"addkernel {inner} {function} 0").code == SUCCESS
+        assert program.call(f"instantiate {graph} 3").code == OUT_OF_MEMORY
+        assert usage(daemon) == 2 * GIB - 10 * MIB
+    seen(daemon, 2 * GIB - 10 * MIB)
+    graph = program.call("graph").number
+    body = program.call(f"conditional {graph} 1 1").number
+    assert program.call(f"addkernel {body} {function} 0").code == SUCCESS
+    assert program.call(f"instantiate {graph} 3").code == SUCCESS
+    assert usage(daemon) == 2 * GIB - 10 * MIB + WORK
+
+
 def test_empty_nodes_leave_nothing_for_the_next_graph(daemon: Daemon, join: Join) -> None:
     program = join(daemon.container("a", memory="2g"))
     kernels = graph_of(program, function_of(program, "0 0 0"), 500)

@@ -27,6 +27,8 @@ static void end_node(struct node *node) {
         blocks_give_range(&driver.blocks, node->range);
     }
     if (node->child != NULL) graph_unreference(node->child);
+    for (unsigned index = 0; index < node->body_count; index++) graph_destroy(node->bodies[index]);
+    free(node->bodies);
     free(node->before);
     handle_free(node);
 }
@@ -47,7 +49,7 @@ void graph_destroy(struct graph *graph) {
     graph_unreference(graph);
 }
 
-static struct node *add_node(struct graph *graph, int type) {
+struct node *graph_add_node(struct graph *graph, int type) {
     struct node *node = handle_new(HANDLE_NODE, sizeof *node), **link = &graph->nodes;
     if (node == NULL) return NULL;
     node->type = type;
@@ -63,7 +65,7 @@ CUresult graph_add_allocation(struct graph *graph, CUdevice device, uint64_t siz
     if (size > LARGEST)
         return CUDA_ERROR_OUT_OF_MEMORY; /* what only the device lacks is refused at the launch */
     struct block *range = blocks_take_range(&driver.blocks, (size + PAGE - 1) / PAGE * PAGE);
-    *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    *node = graph_add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     if (range == NULL || *node == NULL) abort(); /* this is a test double */
     (*node)->device = device;
     (*node)->size = size;
@@ -80,7 +82,7 @@ CUresult graph_add_operation(struct graph *graph, const struct operation *operat
                                [OPERATION_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
                                [OPERATION_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
                                [OPERATION_HOST] = CU_GRAPH_NODE_TYPE_HOST};
-    *node = add_node(graph, type[operation->kind]);
+    *node = graph_add_node(graph, type[operation->kind]);
     if (*node == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     (*node)->operation = *operation;
     return CUDA_SUCCESS;
@@ -100,7 +102,7 @@ CUresult graph_add_free(struct graph *graph, uint64_t address, struct node **nod
     if (allocation == NULL || allocation->freed_here) return CUDA_ERROR_INVALID_VALUE;
     bool here = allocation->graph == graph;
     if (here && allocation->freed_elsewhere) return CUDA_ERROR_INVALID_VALUE;
-    *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    *node = graph_add_node(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (*node == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     (*node)->address = address;
     allocation->freed_here |= here;
@@ -149,9 +151,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* driver_enter, and finds the graph. */
-static CUresult enter_graph(CUgraph handle, const CUgraphNode *dependencies, size_t count,
-                            struct graph **graph) {
+CUresult graph_enter(CUgraph handle, const CUgraphNode *dependencies, size_t count, struct graph **graph) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     *graph = handle_find(HANDLE_GRAPH, handle);
@@ -166,10 +166,10 @@ static CUresult enter_graph(CUgraph handle, const CUgraphNode *dependencies, siz
 CUresult cuGraphAddEmptyNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
                              size_t count) {
     struct graph *graph = NULL;
-    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    CUresult result = graph_enter(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *handle = add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY);
+    *handle = graph_add_node(graph, CU_GRAPH_NODE_TYPE_EMPTY);
     if (*handle != NULL) graph_depend(*handle, dependencies, count);
     return driver_leave(*handle == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
 }
@@ -178,11 +178,11 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *handle, CUgraph graph_handle, const CU
 CUresult cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
                                   size_t count, CUgraph child_handle) {
     struct graph *graph = NULL;
-    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    CUresult result = graph_enter(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     struct graph *child = handle_find(HANDLE_GRAPH, child_handle);
     if (handle == NULL || child == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    *handle = add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH);
+    *handle = graph_add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH);
     if (*handle == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     graph_depend(*handle, dependencies, count);
     (*handle)->child = child;
@@ -193,7 +193,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, con
 static CUresult add_kernel(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
                            size_t count, const struct function *function) {
     struct graph *graph = NULL;
-    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    CUresult result = graph_enter(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL || function == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (function->kernel != KERNEL_NONE)
@@ -229,7 +229,7 @@ static bool valid_parameters(const CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {
 CUresult cuGraphAddMemAllocNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
                                 size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {
     struct graph *graph = NULL;
-    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    CUresult result = graph_enter(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL || parameters == NULL || !valid_parameters(parameters)) {
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -246,7 +246,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *handle, CUgraph graph_handle, const
 CUresult cuGraphAddMemFreeNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
                                size_t count, CUdeviceptr address) {
     struct graph *graph = NULL;
-    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    CUresult result = graph_enter(graph_handle, dependencies, count, &graph);
     if (result != CUDA_SUCCESS) return result;
     if (handle == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     result = graph_add_free(graph, address, handle);
@@ -289,6 +289,8 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
         return cuGraphAddMemAllocNode(node, graph, dependencies, count, &parameters->of.allocate);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return cuGraphAddMemFreeNode(node, graph, dependencies, count, parameters->of.free);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return graph_add_conditional(node, graph, dependencies, count, &parameters->of.conditional);
     case -1:
         return CUDA_ERROR_INVALID_VALUE;
     default:

@@ -28,7 +28,9 @@ struct node {
     struct node *next;    /* of the graph, in the order in which they were added */
     struct node **before; /* those that it waits for */
     size_t before_count;
-    struct graph *child;        /* that runs in its place, or NULL */
+    struct graph *child;   /* that runs in its place, or NULL */
+    struct graph **bodies; /* of a conditional node; the program's as well, for as long as it lives */
+    unsigned body_count;
     bool continued;             /* one that waits for it runs in its chain (graph_work.c) */
     uint64_t room;              /* bytes for the parameters of what an executable graph does in its place */
     uint64_t address;           /* of what it allocates or frees */
@@ -81,6 +83,16 @@ CUresult graph_add_operation(struct graph *graph, const struct operation *operat
 
 /* The same of a capture, after what was captured before. */
 CUresult graph_add_captured(struct graph *graph, const struct operation *operation);
+
+/* Adds a node that does nothing yet; NULL if the process has no memory. */
+struct node *graph_add_node(struct graph *graph, int type);
+
+/* driver_enter, and finds the graph; the nodes must be of it. */
+CUresult graph_enter(CUgraph handle, const CUgraphNode *dependencies, size_t count, struct graph **graph);
+
+/* A call of the driver's: adds a conditional node with empty bodies, and tells them. */
+CUresult graph_add_conditional(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies,
+                               size_t count, CUDA_CONDITIONAL_NODE_PARAMS *parameters);
 
 /* Makes a graph with one reference; NULL if the process has no memory. */
 struct graph *graph_new(void);

@@ -20,7 +20,9 @@ enum {
     CU_GRAPH_NODE_TYPE_EMPTY = 5,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
     CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+    CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
 };
+enum { CU_GRAPH_COND_TYPE_IF = 0, CU_GRAPH_COND_TYPE_WHILE = 1, CU_GRAPH_COND_TYPE_SWITCH = 2 };
 enum { CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
 enum {
     CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
@@ -58,11 +60,21 @@ typedef struct {
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72, "as in cuda.h");
 
 typedef struct {
+    uint64_t handle;
+    int type; /* CU_GRAPH_COND_TYPE_* */
+    unsigned count;
+    const CUgraph *bodies; /* out; the node's */
+    CUcontext context;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+_Static_assert(sizeof(CUDA_CONDITIONAL_NODE_PARAMS) == 32, "as in cuda.h");
+
+typedef struct {
     int type;
     int reserved[3];
     union {
         CUDA_KERNEL_NODE_PARAMS kernel;
         CUDA_MEM_ALLOC_NODE_PARAMS allocate;
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
         CUdeviceptr free;
         long long padding[29];
     } of;
@@ -94,6 +106,8 @@ CUDA_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, co
 CUDA_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                            size_t count, CUdeviceptr address);
 CUDA_EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
+CUDA_EXPORT CUresult cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext context,
+                                                    unsigned value, unsigned flags);
 CUDA_EXPORT CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address);
 CUDA_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                     size_t count, CUgraphNodeParams *parameters);

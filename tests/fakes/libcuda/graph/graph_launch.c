@@ -205,7 +205,7 @@ static CUresult prepare(const struct graph_exec *exec) {
         bool foreign =
             node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && find_allocation(exec, node->address) == NULL;
         if (foreign && foreign_block(exec, node) == NULL) return CUDA_ERROR_INVALID_VALUE;
-        if (node->child != NULL) return CUDA_ERROR_NOT_SUPPORTED; /* here */
+        if (node->child != NULL || node->bodies != NULL) return CUDA_ERROR_NOT_SUPPORTED; /* here */
         if (node->live != NULL && !exec->frees) return CUDA_ERROR_INVALID_VALUE;
     }
     node = exec->graph->nodes;

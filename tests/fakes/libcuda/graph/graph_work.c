@@ -33,10 +33,11 @@ static uint64_t size_of(const struct graph *graph) {
     uint64_t size = 0;
     for (struct node *node = graph->nodes; node != NULL; node = node->next) node->continued = false;
     for (const struct node *node = graph->nodes; node != NULL; node = node->next) {
-        bool works = node->operation.kind != OPERATION_NOTHING;
+        bool works = node->operation.kind != OPERATION_NOTHING || node->body_count > 0;
         if (!continues(node) && works) size += CHAIN_SIZE;
         if (works) size += NODE_SIZE;
         if (node->child != NULL) size += size_of(node->child);
+        for (unsigned index = 0; index < node->body_count; index++) size += size_of(node->bodies[index]);
         size += room_of(node->operation.module);
     }
     return size;

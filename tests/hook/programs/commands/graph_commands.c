@@ -31,6 +31,22 @@ static CUresult add_free(const size_t *number) {
                 uint64_t)(&node, number[0], NULL, 0, number[1]);
 }
 
+/* conditional GRAPH COUNT FORM: a switch of so many bodies, by the first call or the second; prints the last
+ * body. */
+static CUresult add_conditional(const size_t *number, uint64_t *body) {
+    CUgraphNode node;
+    union {
+        struct node_parameters parameters;
+        uint64_t room[32];
+    } made = {
+        .parameters = {.type = NODE_CONDITIONAL, .conditional = {.type = 2, .count = (unsigned)number[1]}}};
+    CUgraph graph = (CUgraph)number[0];
+    CUresult result = number[2] == 1 ? cuda.cuGraphAddNode(&node, graph, NULL, 0, &made.parameters)
+                                     : cuda.cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &made.parameters);
+    if (result == CUDA_SUCCESS) *body = (uint64_t)made.parameters.conditional.bodies[number[1] - 1];
+    return result;
+}
+
 /* instantiate GRAPH FORM: 1, 2, flags (3), parameters (4), and their per-thread twin (5). */
 static CUresult instantiate(const size_t *number, uint64_t *written) {
     CUgraph graph = (CUgraph)number[0];
@@ -96,6 +112,7 @@ CUresult run_graph(const char *command, const size_t *number, char *values) {
     for (size_t index = 0; strcmp(command, "addempties") == 0 && index < number[1]; index++)
         result = CALL(cuGraphAddEmptyNode, uint64_t *, uint64_t, const void *, size_t)(&written, number[0],
                                                                                        NULL, 0);
+    if (strcmp(command, "conditional") == 0) result = add_conditional(number, &written);
     if (strcmp(command, "addalloc") == 0) result = add_allocation(number, &written);
     if (strcmp(command, "instantiate") == 0) result = instantiate(number, &written);
     if (strcmp(command, "endcapture") == 0)
