@@ -138,7 +138,6 @@ class Owner:
     def __init__(self, host: GpuHost) -> None:
         self.cuda: CudaProcess = host.process()
         self.cuda.start()
-        self._pidfd = os.pidfd_open(self.pid)
         self._handles: dict[int, int] = {}
 
     @property
@@ -179,8 +178,11 @@ class Owner:
     def export(self, address: int) -> int:
         """Return a descriptor of a piece, in this test's process."""
         [theirs] = self.call("cuMemExportToShareableHandle", self._handles[address], DESCRIPTOR, 0)
-        descriptor = _LIBC.syscall(_PIDFD_GETFD, self._pidfd, theirs, 0)
-        assert descriptor >= 0, os.strerror(ctypes.get_errno())
+        process = os.pidfd_open(self.pid)
+        descriptor = _LIBC.syscall(_PIDFD_GETFD, process, theirs, 0)
+        error = ctypes.get_errno()
+        os.close(process)
+        assert descriptor >= 0, os.strerror(error)
         self.call("close", theirs)
         return descriptor
 
@@ -201,4 +203,3 @@ class Owner:
 
     def kill(self) -> None:
         self.cuda.kill()
-        os.close(self._pidfd)
