@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
 from convgpu.authz.checks.slurm_job import beyond_share
-from convgpu.authz.facts.owners import Owners, Present, QuotaSubject
+from convgpu.authz.facts.owners import Owners, Present, QuotaSubject, limits_of
 from convgpu.authz.ports import EnginePort, SchedulerPort
 from convgpu.authz.quotas import find_present
 from convgpu.authz.subject.injection import expect_limits
-from convgpu.authz.subject.reader import limits_of
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused

@@ -3,7 +3,7 @@
 from functools import singledispatchmethod
 
 from convgpu.core import events as e
-from convgpu.core.allocation.admission import end_admission, mark_admitted
+from convgpu.core.allocation.admission import end_admission, mark_admitted, reserve_again
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.terms import change_terms
@@ -277,4 +277,5 @@ class Transitions:
         for name in self._state.containers:
             self._placer.free(name)
         self._placer.find_on_lost()
+        reserve_again(self._state)
         self._take_headroom_if_targets()

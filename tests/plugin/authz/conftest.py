@@ -16,7 +16,7 @@ from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.verdict import NOT_JUDGED
 from convgpu.client.scheduler import SchedulerRefused
-from convgpu.protocol.records import Container, Device, Share
+from convgpu.protocol.records import Container, Device, Placement, Share
 from convgpu.protocol.sizes import parse_size
 from convgpu.runtime.paths import normal
 
@@ -93,10 +93,13 @@ class FakeDevices:
 
 
 class FakeScheduler:
-    """A fake of the scheduler port: `limits` by the volume's name, 0 for none yet; `running` holds names."""
+    """A fake of the scheduler port.
+
+    `limits` by the volume's name, 0 for none yet; `running` holds names, and `unplaced` those whose GPU is not chosen.
+    """
 
     def __init__(self):
-        self.limits, self.running, self.since = {}, set(), {}
+        self.limits, self.running, self.since, self.unplaced = {}, set(), {}, set()
         self.drained = set()
         self.left = ()
         self.asked = 0
@@ -124,10 +127,12 @@ class FakeScheduler:
         self.limits[volume] = parse_size(memory)
 
     def _record(self, volume):
-        share = Share(uuid="GPU-1", limit=self.limits[volume], grant=0, usage=0)
-        since = self.since.get(volume)
+        limit, since = self.limits[volume], self.since.get(volume)
         state = "running" if volume in self.running else "created" if since is None else "ended"
-        return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, devices=(share,))
+        where = {"devices": (Share(uuid="GPU-1", limit=limit, grant=0, usage=0),)}
+        if volume in self.unplaced:
+            where = {"placement": Placement(1, {"GPU-1": limit, "GPU-2": limit})}
+        return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, **where)
 
 
 class Harness:

@@ -203,7 +203,7 @@ class Owners:
             starts = present.states.get(name) in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
         if runs or _has_programs(container) or self._is_starting(container, owner):
-            return {share.uuid: share.limit for share in container.devices}
+            return limits_of(container)
         return {}
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
@@ -243,6 +243,15 @@ class Owners:
             _log.error(
                 "%s cannot be written; the owners are in memory only until the plugin ends: %s", self._path, error
             )
+
+
+def limits_of(record: Container) -> dict[str, int]:
+    """Return the limits of one of the scheduler's containers, in bytes by device.
+
+    Of a container whose GPUs are not chosen yet: on each GPU that it may get, so that no quota is exceeded later.
+    """
+    placed = {share.uuid: share.limit for share in record.devices if share.limit}
+    return placed or (dict(record.placement.limits) if record.placement is not None else {})
 
 
 def _has_programs(container: Container | None) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from convgpu.authz.facts.owners import limits_of
 from convgpu.authz.ports import HostDevicePort, HostFacts, Ports
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, read_request
 from convgpu.authz.requests.service import read_service
@@ -13,7 +14,6 @@ from convgpu.authz.subject.injection import find_injection
 from convgpu.authz.subject.large_calls import LargeCalls, count_things, refuse_too_many
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.cluster.layout import LABEL
-from convgpu.protocol.records import Container
 from convgpu.runtime.gpu_requests import is_plain
 from convgpu.runtime.paths import READ_ONLY, is_at_or_below, normal, plain
 
@@ -153,15 +153,6 @@ class SubjectReader:
 def is_same_plugin(driver: str, plugin: str) -> bool:
     """Tell whether two names mean the same plugin; a missing tag is `latest`, as for the Engine."""
     return bool(driver) and _with_tag(driver) == _with_tag(plugin)
-
-
-def limits_of(record: Container) -> dict[str, int]:
-    """Return the limits of one of the scheduler's containers, in bytes by device.
-
-    Of a container whose GPUs are not chosen yet: on each GPU that it may get, so that no quota is exceeded later.
-    """
-    placed = {share.uuid: share.limit for share in record.devices if share.limit}
-    return placed or (dict(record.placement.limits) if record.placement is not None else {})
 
 
 def _with_tag(name: str) -> str:

@@ -4,7 +4,7 @@ While such a container waits for that it holds nothing. Once it is admitted its 
 idle goes to nobody else, so it never waits again (docs/policies.md, Admission of the whole; Gangs).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from convgpu.core.memory.claimants import Turn
@@ -41,8 +41,13 @@ def required(state: State, waiting: WaitingAllocation) -> Mapping[str, int]:
     if not state.awaits_admission(waiting.container):
         account = state.ledger.accounts[waiting.container][waiting.device]
         return {waiting.device: max(waiting.size - account.idle, 0)}
+    return _lacking(state, joint_containers(state, waiting.container))
+
+
+def _lacking(state: State, names: Iterable[str]) -> dict[str, int]:
+    """Return the bytes by device that containers lack for their whole limits."""
     sizes: dict[str, int] = {}
-    for name in joint_containers(state, waiting.container):
+    for name in names:
         for device, account in state.ledger.accounts[name].items():
             limit = min(account.limit, state.ledger.usable[device]) if name in state.ledger.unified else account.limit
             sizes[device] = sizes.get(device, 0) + max(limit - account.grant - account.charged, 0)
@@ -70,10 +75,29 @@ def admit(state: State, pending: PendingAllocation, passed: Turn | None) -> None
     """Grant and reserve the whole limits; `passed`: the last turn of the overdue allocations that it goes past."""
     for name in joint_containers(state, pending.container):
         state.ledger.claimants.begin_holding(name, passed)
-        for device, account in state.ledger.accounts[name].items():
-            state.ledger.grant(name, device, max(account.limit - account.grant - account.charged, 0))
-        state.ledger.changed_containers[name] = None
+        _reserve(state, name)
         mark_admitted(state, name)
+
+
+def reserve_again(state: State) -> None:
+    """Reserve the whole limits of containers that an earlier scheduler had admitted, where all of a gang's are free.
+
+    Their processes came back with what they hold, and nobody was granted anything since.
+    """
+    admitted: dict[str, list[str]] = {}
+    for name, container in state.containers.items():
+        if container.is_admitted:
+            admitted.setdefault(f"gang {container.gang}" if container.gang else name, []).append(name)
+    for names in admitted.values():
+        if all(size <= state.ledger.free[device] for device, size in _lacking(state, names).items()):
+            for name in names:
+                _reserve(state, name)
+
+
+def _reserve(state: State, name: str) -> None:
+    for device, account in state.ledger.accounts[name].items():
+        state.ledger.grant(name, device, max(account.limit - account.grant - account.charged, 0))
+    state.ledger.changed_containers[name] = None
 
 
 def mark_admitted(state: State, name: str) -> None:

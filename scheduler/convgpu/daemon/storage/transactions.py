@@ -107,9 +107,12 @@ class Database:
             self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
     def _fail(self, error: Exception) -> None:
-        """Have it tried again soon; if it is no momentary lock of another process, record that."""
-        if is_lock(error) and self._locked < _LOCK_RETRIES:
-            self._locked += 1
+        """Have it tried again soon; if it is no momentary lock of another process, record that.
+
+        A lock counts once until it is tried again: hundreds of processes may start and end meanwhile.
+        """
+        if is_lock(error) and (self._writing or self._locked < _LOCK_RETRIES):
+            self._locked += not self._writing
             self._write_soon(_LOCK_RETRY)
         else:
             self._record_trouble(error)
@@ -157,8 +160,8 @@ class Database:
             self._defer(delay, self._write_next)
 
     def _write_next(self) -> None:
-        written = self._write_slice()
         self._writing = False
+        written = self._write_slice()
         if self._queue:
             self._write_soon(_PAUSE if written else _RETRY if self.trouble else _LOCK_RETRY)
 

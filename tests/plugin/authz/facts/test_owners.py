@@ -31,6 +31,23 @@ def test_what_a_removed_container_left_counts(harness, start):
     assert start("one").allow
 
 
+def test_a_container_whose_gpu_is_not_chosen_counts_on_each_that_it_may_get(harness, start):
+    """Five of 6 GiB that had allocated nothing yet had 22 GiB of a quota of 6 on two GPUs."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "4g"')
+    harness.scheduler.unplaced = {"one", "two", "three"}
+    assert start("one").allow
+    assert start("two").allow
+    refused = start("three")
+    assert refused.rule == "total-quota-exceeded"
+    assert "GPU-1" in refused.message
+    harness.scheduler.unplaced.discard("two")
+    harness.scheduler.unplaced.discard("one")
+    assert start("three").rule == "total-quota-exceeded"  # it may get the GPU that both have
+    harness.scheduler.running.add("two")
+    harness.now += 20
+    assert start("three").allow  # `one` failed to start, or has ended
+
+
 def test_what_is_within_a_limit_counts_once(harness, start):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "4g"')
     assert start("one").allow

@@ -65,6 +65,38 @@ def test_what_an_admitted_container_does_not_use_is_reserved_until_its_last_proc
     host.check()
 
 
+@pytest.mark.parametrize("gang", ["", "train"])
+def test_what_was_reserved_is_reserved_again_after_a_restart(gang: str) -> None:
+    """Else a container that "never waits again" waits for the next one, which gets the rest of its limit."""
+    host = CheckedHost(Machine({"gpu": 16}, Fifo(), recovering=True))
+    for name in ("a", "b"):
+        host.create(name, {"gpu": 7}, is_whole=True, gang=gang)
+    host.create("other", {"gpu": 8})
+    a, b = host.start("a", held={"gpu": 1}), host.start("b", held={"gpu": 2})
+    waiting = host.allocate(host.start("other"), 8)
+    asked = host.allocate(b, 3)  # it is sent again
+    host.dispatch(e.RecoveryEnded())
+    assert (grants(host, "a", "b", "other"), waiting in host.pending) == ([7, 7, 0], True)
+    assert {asked, host.allocate(a, 6), host.allocate(b, 2)} <= host.answers.keys()
+    host.end(a)
+    assert waiting in host.answers
+    host.check()
+
+
+def test_what_was_reserved_and_is_taken_now_is_left_to_who_has_it() -> None:
+    host = CheckedHost(Machine({"gpu": 16}, Fifo(), recovering=True))
+    host.create("whole", {"gpu": 10}, is_whole=True)
+    host.create("other", {"gpu": 8})
+    whole, other = host.start("whole", held={"gpu": 1}), host.start("other", held={"gpu": 8})
+    host.dispatch(e.RecoveryEnded())
+    assert grants(host, "whole", "other") == [1, 8]
+    assert host.allocate(whole, 7) in host.answers
+    waits = host.allocate(whole, 2)
+    host.end(other)
+    assert waits in host.answers
+    host.check()
+
+
 def test_whether_what_is_reserved_was_taken() -> None:
     host = make_host(16)
     host.create("whole", {"gpu": 10}, is_whole=True)

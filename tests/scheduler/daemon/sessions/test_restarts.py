@@ -63,6 +63,20 @@ def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> Non
         assert isinstance(waiter.answer(request), m.Accepted)
 
 
+def test_what_an_admitted_container_does_not_use_stays_reserved(daemon: Daemon) -> None:
+    """`admit=whole`: it never waits again."""
+    with Holder(daemon.container("a", memory="10g", admit="whole"), "2g") as whole:
+        wait_for_holding(daemon, "a", 2 * GIB)
+        restart(daemon)
+        waiter = Process(daemon.container("b", memory="10g"))
+        waiter.hello()
+        request = waiter.allocate(8 * GIB)
+        wait_until(lambda: [one["container"] for one in daemon.events("accepted", "paused")][-1:] == ["b"], "decided")
+        assert (daemon.state("a")["devices"][0]["grant"], daemon.state("b")["state"]) == (10 * GIB, "waiting")
+        whole.communicate()
+        assert isinstance(waiter.answer(request), m.Accepted)
+
+
 def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemon) -> None:
     """`docker cp` unmounts a running container; the Engine's next list mends that, if the scheduler lives so long."""
     with Holder(daemon.container("a", memory="10g"), "9g") as stopped:

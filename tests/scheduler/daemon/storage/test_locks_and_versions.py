@@ -39,10 +39,28 @@ def test_a_lock_of_a_moment_is_no_trouble(tmp_path: Path, caplog: pytest.LogCapt
         other = sqlite3.connect(store.database.path)
         other.execute("BEGIN IMMEDIATE")
         store.sessions.drop(PreviousSession(100, 7, "volume-0", "python"))
+        for pid in range(200, 250):  # at 440 a second a checkpoint's lock was said to be trouble
+            store.sessions.add(PreviousSession(pid, 7, "volume-0", "python"))
         other.close()
         later.pass_time(0.05)
-        assert len(store.sessions.all()) == 11
+        assert len(store.sessions.all()) == 61
         assert (store.trouble, caplog.text.count("cannot be written")) == ("", 0)
+
+
+def test_a_lock_that_lasts_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        fill(store)
+        other = sqlite3.connect(store.database.path)
+        other.execute("BEGIN IMMEDIATE")
+        store.sessions.drop(PreviousSession(100, 7, "volume-0", "python"))
+        later.pass_time(0.05)
+        later.try_again()
+        assert caplog.text.count("cannot be written") == 1
+        assert "locked" in store.trouble
+        other.close()
+        later.try_again()
+        assert store.trouble == ""
 
 
 def test_that_a_process_is_missing_is_known_after_a_kill_at_once(tmp_path: Path) -> None:
