@@ -7,6 +7,8 @@ from convgpu.authz.checks.slurm_job import beyond_share
 from convgpu.authz.facts.owners import Owners, Present, QuotaSubject, limits_of
 from convgpu.authz.ports import EnginePort, SchedulerPort
 from convgpu.authz.quotas import find_present
+from convgpu.authz.requests.engine_work import longest_stop
+from convgpu.authz.requests.routes import Call
 from convgpu.authz.subject.injection import expect_limits
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Denied, Refusal
@@ -33,7 +35,7 @@ class Admission:
         self._owners = owners
         self._engine = engine
 
-    def admit(self, subject: Subject, call: str) -> Refusal | None:
+    def admit(self, subject: Subject, call: Call) -> Refusal | None:
         """Admit a container that starts and count it from now on, or return the refusal.
 
         A volume without a limit gets the container's CONVGPU_MEMORY, or the site's default, before its first program
@@ -41,14 +43,14 @@ class Admission:
 
         Args:
             subject: the container.
-            call: what the call that starts it names it.
+            call: that starts it.
 
         Raises:
             Denied: the scheduler refuses that limit.
         """
         user = subject.caller.user
         if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
-            self._owners.starts.begin(user, call, ())
+            self._owners.starts.begin(user, call.name, ())
             return None
         # Queries to scheduler and Engine stay under the lock: `Owners.add` forgets every container that they do not
         # list, so an older list would forget one that another thread has just admitted.
@@ -60,7 +62,8 @@ class Admission:
                 limits |= given  # which may be more than was expected: the scheduler reads what is asked for
                 refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None:
-                self._owners.starts.begin(user, call, limits)
+                waits = longest_stop(subject.container.stop_timeout, call.query)
+                self._owners.starts.begin(user, call.name, limits, waits)
                 if limits:
                     self._count(subject, limits, present)
             return refusal

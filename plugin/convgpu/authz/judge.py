@@ -10,7 +10,7 @@ from typing import Final
 from convgpu.authz.admission import Admission
 from convgpu.authz.checks import ACCESS, bodies, calls, find_refusals, networks, strict_calls
 from convgpu.authz.checks.host import local_volume
-from convgpu.authz.checks.limits import volume_options
+from convgpu.authz.checks.limits import new_volume
 from convgpu.authz.checks.strict import (
     LOCAL_TYPES,
     local_volume_needs,
@@ -249,15 +249,15 @@ class Judge:
         if subject is None:
             self._admission.begin(case.caller.user, case.call.name)
             return allow(_NO_CONTAINER)
-        return self._judge_container(subject, case.call.name)
+        return self._judge_container(subject, case.call)
 
-    def _judge_container(self, subject: Subject, name: str = "") -> Verdict:
+    def _judge_container(self, subject: Subject, call: Call | None = None) -> Verdict:
         refusal = subject.first_refusal(find_refusals(subject))
         if refusal is None and subject.container.removes_itself and not subject.starts:
             refusal = self._admission.foresee(subject)
-        if refusal is None and subject.starts:
+        if refusal is None and call is not None:
             # Last, because a container that is admitted counts from now on.
-            refusal = self._admission.admit(subject, name)
+            refusal = self._admission.admit(subject, call)
             if refusal is None:
                 exempted = next(find_refusals(subject), None) is not None
                 self._note_start(subject.container.id, permitted=exempted)
@@ -315,7 +315,7 @@ class Judge:
         driver, options = go_json.text(document, "driver"), go_json.map_of_texts(document, "driveropts")
         if is_same_plugin(driver, self._name):
             subject = self._subjects.without_container(case.caller)
-            return _verdict(subject, volume_options(subject, options, {}))
+            return _verdict(subject, new_volume(subject, go_json.text(document, "name"), options))
         if driver not in LOCAL_TYPES:
             subject = self._subjects.without_container(case.caller)
             return _verdict(subject, unlisted(subject, iter([Need("drivers", driver, f"the volume driver {driver}")])))

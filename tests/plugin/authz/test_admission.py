@@ -104,6 +104,22 @@ def test_volume_create_is_judged_too(harness):
     assert harness.judge(body, "/volumes/create", user="carol").allow
 
 
+def test_no_new_volume_is_named_like_a_container(harness):
+    """Injected limits are known by the container's ID: a stopped container did not start again, or shared the limit."""
+    name = "c0ffee00" * 8
+    body = {"Name": name, "Driver": "convgpu:latest", "DriverOpts": {"memory": "2g"}}
+    refused = harness.judge(body, "/volumes/create")
+    assert (refused.rule, "container's ID" in refused.message) == ("gpu-isolation", True)
+    assert harness.judge(body | {"Name": ""}, "/volumes/create").allow  # the Engine makes up a name
+    assert harness.judge(body | {"Name": name[1:]}, "/volumes/create").allow
+    assert harness.judge(body | {"Driver": "local", "DriverOpts": {}}, "/volumes/create").allow
+    container = asked("2g")
+    container["HostConfig"]["Mounts"][0]["Source"] = name
+    assert harness.judge(container).rule == "gpu-isolation"
+    harness.scheduler.limits[name] = 2 << 30  # an anonymous volume that is there
+    assert harness.judge(container).rule == "limited"
+
+
 def test_a_label_has_a_largest_limit(harness):
     harness.rules = parse_rules('[labels."team=vision"]\nlargest_limit = "1g"')
     assert harness.judge(asked("2g", Labels={"team": "vision"})).rule == "limit-too-large"
@@ -323,3 +339,14 @@ def test_an_exemption_for_plugins(harness):
     harness.rules = parse_rules('[[exempt]]\nusers = ["alice"]\nrules = ["plugin-management"]')
     assert harness.judge(b"", "/plugins/x/enable", user="alice").allow
     assert not harness.judge(b"", "/plugins/x/enable", user="bob").allow
+
+
+def test_with_rm_the_images_limit_counts_at_the_create(harness):
+    """The client of one whose create passed hung for nine minutes over the refused start."""
+    harness.rules = parse_rules('[users."*"]\ntotal_quota = "4g"')
+    harness.engine.runtime = "convgpu"
+    harness.engine.images["i"] = {"Config": {"Env": ["CONVGPU_MEMORY=5g", "NVIDIA_VISIBLE_DEVICES=all"]}}
+    request = {"Image": "i", "HostConfig": {"AutoRemove": True}}
+    assert harness.judge(request).rule == "total-quota-exceeded"
+    assert harness.judge(request | {"Env": ["CONVGPU_MEMORY=3g"]}).allow
+    assert harness.judge(request | {"HostConfig": {}}).allow  # its start is refused, and says why

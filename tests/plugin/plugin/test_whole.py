@@ -15,6 +15,7 @@ from daemon import wait_until
 
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.server.wsgi import _end_scheduler
+from convgpu.runtime.scheduler_client import Registration
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,6 +94,25 @@ def test_life_of_a_volume(plugin, session, base, settings):
     plugin.send_signal(signal.SIGTERM)
     assert plugin.wait(120) == 0
     assert not settings.socket.exists()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_the_runtime_registered_is_no_volume(session, base, settings):
+    """`docker volume rm` with the ID of another user's container took its limit and its hook away."""
+    name = "c0ffee00" * 8
+    assert post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})[0] == 200
+    container = Registration(settings.directory, name, begins=True)
+    container.begin({"memory": "3g"})
+    unknown = (500, {"Err": f"there is no ConvGPU volume {name}"})
+    assert post(session, base, wire.GET, {"Name": name}) == unknown
+    assert post(session, base, wire.PATH, {"Name": name}) == unknown
+    assert post(session, base, wire.CREATE, {"Name": name, "Opts": {"memory": "3g"}}) == unknown
+    assert post(session, base, wire.MOUNT, {"Name": name, "ID": "a" * 64})[0] == 500
+    assert post(session, base, wire.REMOVE, {"Name": name})[0] == 500
+    assert [one["Name"] for one in post(session, base, wire.LIST, {})[1]["Volumes"]] == ["v"]
+    assert session.get(f"{base}/v1/containers/{name}").json()["devices"][0]["limit"] == 3 << 30
+    container.end()
+    assert session.get(f"{base}/v1/containers/{name}").status_code == 404
 
 
 @pytest.mark.usefixtures("plugin")

@@ -26,6 +26,7 @@ ACCESS: Final[tuple[Check, ...]] = (
 CHECKS: Final[tuple[Check, ...]] = (
     *ACCESS,
     isolation.joined_processes,
+    isolation.volume_names,
     hook.checkpoint,
     hook.unlimited_gpu,
     hook.not_loaded,

@@ -12,6 +12,26 @@ _CONTAINER_ID: Final = re.compile("[0-9a-f]{64}")
 _DEFAULT_PROFILES: Final = frozenset({"builtin", "docker-default"})
 
 
+_NAMED_LIKE_AN_ID: Final = Refusal(
+    "gpu-isolation",
+    "a new ConvGPU volume with the name of a container's ID would take the place of that one's limit.\n"
+    "Use another name.",
+)
+
+
+def volume_names(subject: Subject) -> Iterator[Refusal]:
+    """Refuse new ConvGPU volumes whose names could be IDs of containers, by which injected limits are known."""
+    for volume in () if subject.starts else subject.volumes:
+        if volume.source not in subject.volume_limits:
+            yield from volume_name(volume.source)
+
+
+def volume_name(name: str) -> Iterator[Refusal]:
+    """Refuse such a name; the Engine itself gives anonymous volumes theirs, of which nobody asks."""
+    if _CONTAINER_ID.fullmatch(name):
+        yield _NAMED_LIKE_AN_ID
+
+
 def joined_processes(subject: Subject) -> Iterator[Refusal]:
     """Refuse any container, with or without a GPU, among the processes of one that has a hook."""
     if subject.joined:

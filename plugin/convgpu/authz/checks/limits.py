@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from convgpu.authz.checks.isolation import volume_name
 from convgpu.authz.requests.templates import has_template
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
@@ -34,6 +35,12 @@ def requested_limits(subject: Subject) -> Iterator[Refusal]:
         options = {name: environment.get(variable) for variable, name in _INJECTED.items()}
         options["memory"] = subject.injected.memory
         yield from volume_options(subject, {name: value for name, value in options.items() if value is not None}, {})
+
+
+def new_volume(subject: Subject, name: str, options: Mapping[str, str]) -> Iterator[Refusal]:
+    """Refuse a ConvGPU volume that is made for no container yet."""
+    yield from volume_name(name)
+    yield from volume_options(subject, options, {})
 
 
 def volume_options(

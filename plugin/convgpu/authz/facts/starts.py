@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,11 +21,15 @@ _ANSWERED_AFTER: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Calls of one user about one name that the Engine has not answered: how many, the last one's time, what counts."""
+    """Calls of one user about one name that the Engine has not answered: how many, the last one's time, what counts.
+
+    `waits`: seconds that the Engine may wait for the end of what runs, before it starts it.
+    """
 
     count: int
     since: float
     names: frozenset[str]
+    waits: int = 0
 
 
 class UnansweredStarts:
@@ -46,12 +50,16 @@ class UnansweredStarts:
         if self._calls:
             self._save()  # so that another restart makes them count no longer
 
-    def begin(self, user: str, call: str, names: Collection[str]) -> None:
-        """Note a start, before the Engine carries it out; it counts under these names."""
+    def begin(self, user: str, call: str, names: Collection[str], waits: int = 0) -> None:
+        """Note a start, before the Engine carries it out; it counts under these names.
+
+        `waits`: seconds that the Engine may wait for the container's end first.
+        """
         with self._lock:
             now = self._clock()
             before = self._calls.get((user, call), _Calls(0, now, frozenset()))
-            self._calls[user, call] = _Calls(before.count + 1, now, before.names | frozenset(names))
+            longest = max(before.waits, waits)
+            self._calls[user, call] = _Calls(before.count + 1, now, before.names | frozenset(names), longest)
             self._save()
 
     def answered(self, user: str, call: str) -> None:
@@ -77,7 +85,7 @@ class UnansweredStarts:
             return {
                 (str(row["user"]), str(row["call"])): _Calls(
                     int(row["count"]),
-                    min(float(row["since"]), latest),
+                    min(float(row["since"]), latest + int(row.get("waits", 0))),
                     frozenset(map(str, row["names"])),
                 )
                 for row in rows
@@ -92,7 +100,7 @@ class UnansweredStarts:
         now = self._clock()
         self._calls = {key: one for key, one in self._calls.items() if now - one.since < _ANSWERED}
         rows = [
-            {"user": user, "call": call, "count": one.count, "since": one.since, "names": sorted(one.names)}
+            {"user": user, "call": call, **asdict(one), "names": sorted(one.names)}
             for (user, call), one in self._calls.items()
         ]
         new = self._path.with_name(self._path.name + ".new")

@@ -69,6 +69,7 @@ class ContainerSettings:
         readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
         relabels_from: it asks for labels of SELinux for the volumes of others, too.
         removes_itself: the Engine removes it when it ends (`--rm`).
+        stop_timeout: seconds that the Engine waits for its end before it kills it; 0: its default.
         service: it is a task of a Swarm service, whose start is not judged.
         rest: what only strict rules judge.
         opaque: texts that can expand to anything when a task of the service starts.
@@ -101,6 +102,7 @@ class ContainerSettings:
     readonly_paths: tuple[str, ...] | None = None
     known: bool = False
     removes_itself: bool = False
+    stop_timeout: int = 0
     service: bool = False
     rest: HostConfigRest = field(default_factory=HostConfigRest)
     opaque: tuple[str, ...] = ()
@@ -156,11 +158,23 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     # The Engine's list shows neither --tmpfs nor whether mounts below a read-only one can be written.
     others = [mount for mount in requested if mount.kind != "volume"]
     networks = go_json.child(go_json.child(document, "networksettings"), "networks")
-    container = _read(config, host, [*mounts, *others], networks)
-    identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
-    name = go_json.text(document, "name").lstrip("/")
-    state = go_json.text(go_json.child(document, "state"), "status")
-    return replace(container, known=True, id=identity, name=name, state=state, image_id=image_id)
+    return _with_identity(_read(config, host, [*mounts, *others], networks), document, config)
+
+
+def _with_identity(
+    container: ContainerSettings, document: Mapping[str, object], config: Mapping[str, object]
+) -> ContainerSettings:
+    """Return the container with what only one that exists has."""
+    timeout = go_json.field(config, "stoptimeout")
+    return replace(
+        container,
+        known=True,
+        id=go_json.text(document, "id"),
+        name=go_json.text(document, "name").lstrip("/"),
+        state=go_json.text(go_json.child(document, "state"), "status"),
+        image_id=go_json.text(document, "image"),
+        stop_timeout=timeout if isinstance(timeout, int) else 0,
+    )
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Settings by which a container has the Engine itself work beyond measure, at the cost of everybody. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from convgpu.authz.requests import go_json
@@ -52,6 +52,17 @@ def odd_ends(config: Mapping[str, object]) -> Iterator[str]:
     timeout = go_json.field(config, "stoptimeout")
     if isinstance(timeout, int) and not 0 <= timeout <= LONGEST_STOP:
         yield "stoptimeout"
+
+
+def longest_stop(timeout: int, query: Mapping[str, Sequence[str]]) -> int:
+    """Return how many seconds the Engine may wait for a container's end when it starts it again.
+
+    Args:
+        timeout: the container's own, which holds unless the call has one.
+        query: of the call: below zero it waits without end, which counts as the longest that strict rules permit.
+    """
+    times = [text for text in query.get("t", ()) if text] or [str(timeout)]
+    return max(min(int(text), LONGEST_STOP) if _NUMBER.fullmatch(text) else LONGEST_STOP for text in times)
 
 
 def _is_usual(name: str, value: str) -> bool:

@@ -38,8 +38,12 @@ class ContainerReader:
         self._large = large
         self._small = Turns(_AT_ONCE, _PATIENCE)
 
-    def complete(self, container: ContainerSettings) -> ContainerSettings:
+    def complete(self, container: ContainerSettings, *, foreseen: bool = False) -> ContainerSettings:
         """Return a requested container with the settings that come from existing volumes and from the image.
+
+        Args:
+            container: as it is asked for.
+            foreseen: its start is judged now as well, for which the image's variables count.
 
         Raises:
             EngineUnreachable: they are needed and the Engine does not answer.
@@ -48,7 +52,8 @@ class ContainerReader:
         with self._turn(len(container.mounts), sum(mount.kind == "volume" for mount in container.mounts)):
             mounts = tuple(chain.from_iterable(self._with_drivers(container.mounts)))
         container = replace(container, mounts=mounts)
-        image = self._image(container.image) if container.image and self._depends_on_image(container) else None
+        needed = bool(container.image) and (foreseen or self._depends_on_image(container))
+        image = self._image(container.image) if needed else None
         if image is None:
             return container
         config = go_json.child(image, "config")

@@ -44,7 +44,8 @@ class SubjectReader:
         container = read_request(document)
         if caller.rules.strict_list is not None:
             refuse_too_many(container, self._containers.image_volumes(container.image))
-        return self._new(self._complete(container), caller)
+        foreseen = container.removes_itself and bool(caller.rules.users or caller.rules.labels)
+        return self._new(self._complete(container, foreseen=foreseen), caller)
 
     def tasks(self, specification: Mapping[str, object], caller: Caller) -> Subject:
         """Return the container that the tasks of a Swarm service will be.
@@ -86,9 +87,9 @@ class SubjectReader:
         """Return a call that is about no container."""
         return Subject(caller, self._plugin)
 
-    def _complete(self, container: ContainerSettings) -> ContainerSettings:
+    def _complete(self, container: ContainerSettings, *, foreseen: bool = False) -> ContainerSettings:
         refuse_too_many(container)
-        return self._containers.complete(container)
+        return self._containers.complete(container, foreseen=foreseen)
 
     def _new(self, container: ContainerSettings, caller: Caller) -> Subject:
         subject = self._subject(container, caller)

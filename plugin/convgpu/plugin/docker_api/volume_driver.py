@@ -1,6 +1,7 @@
 """The volume calls: each becomes a request to the scheduler, whose answers and refusals go back to the user."""
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ _log: Final = logging.getLogger(__name__)
 
 # Docker shows the scope and does nothing with it; a volume of ours exists on one host only.
 SCOPE: Final = "local"
+# The names of anonymous volumes, and of what `convgpu-runtime` registers: the container's id.
+_ID: Final = re.compile("[0-9a-f]{64}")
 
 
 class UnknownVolume(LookupError):  # noqa: N818 - an answer
@@ -42,6 +45,10 @@ class VolumeDriver:
 
     def create(self, request: wire.CreateRequest) -> bytes:
         """Create a volume: the scheduler checks its options and keeps them; no memory is reserved yet."""
+        if _ID.fullmatch(request.name):
+            container = self._scheduler.find_container(request.name)
+            if container is not None and container.injected:
+                raise UnknownVolume(request.name)
         self._scheduler.ask(CreateVolume(request.name, dict(request.options)))
         _log.info("volume %s created with %s", request.name, dict(request.options))
         return wire.encode_done()
@@ -85,11 +92,13 @@ class VolumeDriver:
 
     def list(self) -> bytes:
         """Describe all volumes."""
-        return wire.encode_volumes([self._describe(each) for each in self._scheduler.list_containers()])
+        containers = self._scheduler.list_containers()
+        return wire.encode_volumes([self._describe(each) for each in containers if not each.injected])
 
     def _find(self, name: str) -> Container:
         container = self._scheduler.find_container(name)
-        if container is None:
+        # What `convgpu-runtime` registered is no volume: who may remove volumes would take its limit away.
+        if container is None or container.injected:
             raise UnknownVolume(name)
         return container
 

@@ -134,6 +134,7 @@ class Views:
             deep=residence is not None and residence.is_deep,
             backing="unified" if container.terms.is_unified else "vmm",
             placement=self._placement(volume.name),
+            injected=container.is_injected,
         )
 
     def _shares(

@@ -52,6 +52,14 @@ class VolumeContainer:
         """Whether the container runs, by the last liveness decision."""
         return self.volume.state == "running"
 
+    @property
+    def is_injected(self) -> bool:
+        """Whether it is a running container that `convgpu-runtime` registered: by its id, and mounted by that.
+
+        The ids of Docker's mounts are random, and later than the names of volumes.
+        """
+        return self.runs and self.volume.name in self.volume.mounts
+
 
 class ContainerRegistry:
     """All containers by the name of their volume.
@@ -283,6 +291,8 @@ class ContainerRegistry:
             OSError: it cannot be written; nothing has changed.
         """
         container = self.require(name)
+        if any((mount == name) != (mount_id == name) for mount in container.volume.mounts if container.runs):
+            raise ContainerRefusedError("busy", f"{name} is a container as well: name the volume otherwise")
         if not container.runs:
             try:
                 self._check_reuse(name, container.terms, container.volume.limits)
@@ -354,6 +364,8 @@ class ContainerRegistry:
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
         if container is None and name not in self._unusable:
             return
+        if container is not None and container.is_injected:
+            raise ContainerRefusedError("busy", f"container {name:.12} runs with this limit: stop it first")
         self._store.remove(name)
         if container is None:
             del self._unusable[name]

@@ -48,7 +48,7 @@ def test_every_check_refuses_something() -> None:
         Caller("bob", Rules(mode="strict", require="slurm")),
         "convgpu",
         container=container,
-        volumes=(replace(VOLUME, options={}),),
+        volumes=(replace(VOLUME, options={}, source="ab" * 32),),
         gpu="--gpus",
         injection=Injection(None, by_device=True),
         resolved={"/etc": "/etc"},

@@ -34,6 +34,26 @@ def test_a_start_counts_until_the_engine_has_answered_it(harness, start):
     assert start("three", user="eve").allow
 
 
+@pytest.mark.parametrize(
+    ("query", "timeout", "seconds"),
+    [("", 0, 180), ("?t=195", 0, 375), ("", 60, 240), ("?t=5", 60, 185), ("?t=-1", 0, 3780), ("?t=9999", 0, 3780)],
+)
+def test_a_restart_of_the_plugin_does_not_shorten_the_wait_for_a_containers_end(
+    harness, start, query, timeout, seconds
+):
+    """`restart -t 195` of one that starts slowly counted no more when three minutes were over."""
+    harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
+    harness.scheduler.limits["one"] = 2 << 30
+    slow = inspected(GPU, mounts=[{**OURS, "Name": "one"}], StopTimeout=timeout)
+    assert harness.start(slow, query, user="bob", is_answered=False).allow
+    harness.scheduler.since["one"] = harness.now + 5  # its programs before
+    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.now += seconds - 1
+    assert start("two").rule == "total-quota-exceeded"
+    harness.now += 2
+    assert start("two").allow
+
+
 def test_of_starts_that_are_called_alike_all_have_to_be_answered(harness):
     """A prefix of one's id is another one's name; and others' answers are none."""
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
