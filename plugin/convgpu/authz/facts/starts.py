@@ -82,14 +82,7 @@ class UnansweredStarts:
         try:
             rows: list[Mapping[str, Any]] = json.loads(self._path.read_text())
             latest = self._clock() - _ANSWERED + _ANSWERED_AFTER
-            return {
-                (str(row["user"]), str(row["call"])): _Calls(
-                    int(row["count"]),
-                    min(float(row["since"]), latest + int(row.get("waits", 0))),
-                    frozenset(map(str, row["names"])),
-                )
-                for row in rows
-            }
+            return {(str(row["user"]), str(row["call"])): _read(row, latest) for row in rows}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -109,3 +102,10 @@ class UnansweredStarts:
             os.replace(new, self._path)  # noqa: PTH105
         except OSError as error:
             _log.error("%s cannot be written; starts are in memory only: %s", self._path, error)
+
+
+def _read(row: Mapping[str, Any], latest: float) -> _Calls:
+    """Return the calls of a row of the file; `latest`: when one that waits for no end is taken to be made, at most."""
+    waits = int(row.get("waits", 0))
+    since = min(float(row["since"]), latest + waits)
+    return _Calls(int(row["count"]), since, frozenset(map(str, row["names"])), waits)
