@@ -177,6 +177,7 @@ def test_the_life_of_an_anonymous_volume():
     assert re.fullmatch("[0-9a-f]{64}", identifier)
     assert scheduler.asked == [
         {"op": "containers", "name": name},
+        {"op": "containers", "name": name},  # whether a container has such an ID
         {"op": "create", "name": name, "options": {"memory": "2g"}},
         {"op": "mount", "name": name, "id": identifier},
         {"op": "unmount", "name": name, "id": identifier},

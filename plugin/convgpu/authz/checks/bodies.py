@@ -32,7 +32,9 @@ def withheld(headers: Mapping[str, str]) -> Refusal:
     elif length.isdecimal() and int(length[:12]) < _MAX_SHOWN:
         text = f"The call says that it has {int(length[:12])} bytes, and shows none: send one Content-Type: {_JSON}."
     else:
-        text = "It withholds a body of more than 1 MiB; make the request smaller and repeat it."
+        text = "It withholds a body of more than 1 MiB"
+        text += "" if length else ", or of a length that is not said (Content-Length)"
+        text += "; make the request smaller and repeat it."
     return Refusal("body-withheld", _NOT_SHOWN + text)
 
 

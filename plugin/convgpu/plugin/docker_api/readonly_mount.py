@@ -8,9 +8,12 @@ plugin was killed.
 """
 
 import ctypes
+import fcntl
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +25,7 @@ _log: Final = logging.getLogger(__name__)
 _MS_RDONLY: Final = 1
 _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
+_MS_PRIVATE: Final = 1 << 18
 _MNT_DETACH: Final = 2
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -60,15 +64,39 @@ class ReadOnlyMount:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         self._target.mkdir(exist_ok=True)
-        # Made elsewhere first: a mount that becomes read-only after it was propagated stays writable on the host.
-        with tempfile.TemporaryDirectory() as elsewhere:
+        with _locked(self._folder):  # an Engine that starts has several containers mount theirs at once
+            if not is_read_only(self._target):
+                self._make(str(self._target))
+
+    def _make(self, target: str) -> None:
+        """Make the mount elsewhere first: one that becomes read-only when it was propagated stays writable on the host.
+
+        It is private there. A peer of the folder's own mount would, with another mount on top of it, have that
+        propagated over the folder: then the scheduler could write there no more.
+        """
+        elsewhere = tempfile.mkdtemp()
+        try:
             _mount(str(self._folder), elsewhere, _MS_BIND)
             try:
+                _mount(None, elsewhere, _MS_PRIVATE)
                 _mount(None, elsewhere, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
-                _mount(elsewhere, str(self._target), _MS_BIND)
+                _mount(elsewhere, target, _MS_BIND)
             finally:
                 _check(_libc.umount2(elsewhere.encode(), _MNT_DETACH), elsewhere)
-        _log.info("containers get %s read-only, as %s", self._folder, self._target)
+        finally:
+            os.rmdir(elsewhere)  # noqa: PTH106 - and never what is in it
+        _log.info("containers get %s read-only, as %s", self._folder, target)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which threads and processes wait for."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_read_only(folder: Path) -> bool:

@@ -42,7 +42,7 @@ def test_a_volume_without_a_name_is_filled_and_nobody_elses(raw):
 
 
 def test_nobody_mounts_the_limit_of_another_container(raw):
-    """Its volume has the container's ID as its name; anonymous ones come by `--volumes-from`, too."""
+    """It is known by the container's ID, and is no volume; anonymous ones come by `--volumes-from`, too."""
     wanted = body({}, "sleep", "600") | {"Env": ["CONVGPU_MEMORY=1g"]}
     anonymous = {"Type": "volume", "Target": "/run/convgpu", "VolumeOptions": {"DriverConfig": LIMIT}}
     victim, other = (
@@ -51,7 +51,9 @@ def test_nobody_mounts_the_limit_of_another_container(raw):
     try:
         assert raw.post(f"{API}/containers/{victim}/start").status == 204
         names = [volume["Name"] for volume in raw.get(f"{API}/volumes")["Volumes"]]
-        assert victim in names
+        assert victim not in names
+        assert raw.send(Call("DELETE", f"{API}/volumes/{victim}")).status == 404
+        assert raw.post(f"{API}/volumes/create", {"Name": victim, "Driver": "convgpu"}).denied
         for host in ({"Binds": [f"{victim}:/x"]}, {"Mounts": [{"Type": "volume", "Source": victim, "Target": "/x"}]}):
             answer = raw.post(f"{API}/containers/create", body(host))
             assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
