@@ -111,13 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-LANES = (
-    "tests/cluster/",
-    "tests/ways/",
-    "tests/lifecycle/authorization/strict/",
-    "tests/lifecycle/authorization/",
-    "tests/lifecycle/",
-)
+LANES = "tests/cluster/", "tests/ways/", "tests/lifecycle/authorization/", "tests/lifecycle/"
 """Folders whose tests share an Engine or a cluster, which takes long to start and to end: a lane is for one worker.
 
 They wait nearly all of the time, so they are no worker's that a core waits for (scripts/test), and they go first.

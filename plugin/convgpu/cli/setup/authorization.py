@@ -60,6 +60,7 @@ Ends with 1 if something is wrong. --json prints an object:
 _PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
 _NOT_FOUND: Final = 404
 _SEE_LOG: Final = "See its log: journalctl -u docker | grep plugin="
+_START_TIMEOUT: Final = 10.0  # seconds in which a plugin that was enabled answers, also on a busy host
 _STEP: Final = 0.05
 _SOCKETS: Final = Path("/run/docker/plugins")
 
@@ -265,7 +266,7 @@ def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: in
             "Take the option out, restart the Engine, and do this again."
         )
     _, socket_path = _plugin(engine, driver)
-    answer = _read_status(socket_path) if socket_path is not None else {}
+    answer = _read_status_soon(socket_path) if socket_path is not None else {}
     if not answer:
         raise Unavailable(f"the plugin {driver} does not answer.\n{_SEE_LOG}")
     if answer.get("engine_error"):
@@ -320,6 +321,14 @@ def _read_status(socket_path: Path, *, quotas: bool = True) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return answer if reply.status == 200 and isinstance(answer, dict) else {}
+
+
+def _read_status_soon(socket_path: Path) -> dict[str, Any]:
+    """The same without quotas, of a plugin that may have been enabled a moment ago."""
+    end = time.monotonic() + _START_TIMEOUT
+    while not (answer := _read_status(socket_path, quotas=False)) and time.monotonic() < end:
+        time.sleep(_STEP)
+    return answer
 
 
 def _is_asked(engine: Engine, socket_path: Path) -> bool:
