@@ -29,9 +29,13 @@ def controller(cluster, tmp_path):
         process = subprocess.Popen(
             cluster.nodes.command(*words), env=cluster.nodes.environment, stdout=file, stderr=file
         )
-    cluster.wait_for("the controller runs", lambda: "orders the jobs" in log.read_text())
-    yield log.read_text, stop
-    stop()
+    try:
+        cluster.wait_for("the controller runs", lambda: "orders the jobs" in log.read_text())
+        yield log.read_text, stop
+        stop()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_new_job_displaces_a_gang_that_had_more_and_the_gang_goes_on(cluster, controller, tmp_path):

@@ -1,7 +1,5 @@
 """`convgpu slurm controller`: reads Slurm's jobs, and tells Slurm their order and sizes, until a signal ends it."""
 
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from convgpu.cli.cluster.controller_store import Store
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.cli.terminal.options import checked
 from convgpu.cli.terminal.output import echo
+from convgpu.cli.terminal.signals import until_signalled
 from convgpu.cluster import faults
 from convgpu.cluster.controller.controller import Controller, Step, Update
 from convgpu.cluster.controller.levels import Levels
@@ -165,19 +164,18 @@ def _decide_once(state: Path, first: float) -> Step:
 
 def _run(loop: Loop, interval: float) -> None:
     """Turn until a signal comes; while Slurm does not answer, say so once and go on."""
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     echo(f"orders the jobs of this cluster every {interval:g} s")
     silent = ""
-    while not ended.is_set():
-        begin = time.monotonic()
-        try:
-            loop.turn()
-            silent = ""
-        except (Unavailable, Refused, ValueError) as error:
-            message = getattr(error, "message", str(error))
-            if message != silent:
-                echo(message)
-            silent = message
-        ended.wait(max(interval - (time.monotonic() - begin), 0.05))
+    with until_signalled() as ended:
+        rest = 0.0
+        while not ended(rest):
+            begin = time.monotonic()
+            try:
+                loop.turn()
+                silent = ""
+            except (Unavailable, Refused, ValueError) as error:
+                message = getattr(error, "message", str(error))
+                if message != silent:
+                    echo(message)
+                silent = message
+            rest = max(interval - (time.monotonic() - begin), 0.05)
