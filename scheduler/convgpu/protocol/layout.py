@@ -17,6 +17,7 @@ DRIVER_FOLDER: Final = "driver"  # only with simulated devices, also in the sche
 
 # Names in the scheduler's directory.
 ADMIN_SOCKET_FILE: Final = "admin.sock"
+LOCK_FILE: Final = "lock"  # who holds its flock works in the directory
 CONTAINERS_FOLDER: Final = "containers"
 
 # Paths inside a container.

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from convgpu.protocol.layout import LOCK_FILE
+
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 2.0  # seconds between checks of the lock file
@@ -30,7 +32,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._path = directory / "lock"
+        self._path = directory / LOCK_FILE
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._timer: asyncio.TimerHandle | None = None
         try:
