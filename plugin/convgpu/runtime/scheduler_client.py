@@ -61,7 +61,7 @@ class Registration:
             SchedulerRefused, SchedulerUnavailable: see `Scheduler`.
         """
         self._client.ask(CreateVolume(self._container, options))
-        self._unmount()  # of an earlier start whose end was never registered
+        self._unmount(least=0)  # of an earlier start whose end was never registered
         mountpoint = self._client.ask(MountVolume(self._container, self._container)).mountpoint
         return self._directory / CONTAINERS_FOLDER / Path(mountpoint).name
 
@@ -72,7 +72,7 @@ class Registration:
             SchedulerRefused, SchedulerUnavailable: see `Scheduler`.
         """
         try:
-            self._unmount()
+            self._unmount(least=1)  # also where a list of the Engine's says that it runs, and its mount was forgotten
         except SchedulerRefused as error:
             if error.code == "unknown":
                 return
@@ -80,9 +80,9 @@ class Registration:
         deadline = time.monotonic() + _BUSY_TIMEOUT
         self._retry(lambda: self._client.ask(RemoveVolume(self._container)), deadline)
 
-    def _unmount(self) -> None:
+    def _unmount(self, least: int) -> None:
         containers = self._client.ask(ListContainers(self._container)).containers
-        for _ in range(sum(container.mounts for container in containers)):
+        for _ in range(max(least, sum(container.mounts for container in containers))):
             self._client.ask(UnmountVolume(self._container, self._container))
 
     @staticmethod

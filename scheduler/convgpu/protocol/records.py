@@ -139,7 +139,7 @@ class Container(Record, frozen=True, kw_only=True):
         suspended: by an administrator; `deep`: its contexts leave too, if the driver can. `turn`: None if none leaves.
         backing: `unified`: its memory is managed by the driver, and its limit may be more than its device has.
         placement: None for a container that has certain GPUs.
-        injected: it runs without a volume of Docker's; `name` is its id.
+        injected: it has no volume of Docker's; `name` is its id.
     """
 
     name: str

@@ -238,7 +238,8 @@ class ReportEngineList(Request[records.Done], frozen=True, tag="listed"):
     """What the Engine lists: all containers that have a volume of ours, whatever their state.
 
     A container that is being started is mounted, and listed with its old state (`created`, `exited`) for as long as
-    that takes. The Engine asks the plugin for its volumes, so `volumes` never lacks a volume that the plugin has.
+    that takes. The Engine asks the plugin for its volumes, so `volumes` lacks none that the plugin has. Containers of
+    `convgpu-runtime` are no volumes to Docker: of them only `containers` tells.
 
     Attributes:
         asked: Unix seconds, before the Engine was asked; the list says nothing about later mounts.

@@ -29,6 +29,7 @@ class FakeScheduler(Scheduler):
         self.asked: list[dict[str, object]] = []
         self.volumes: dict[str, dict[str, str]] = {}
         self.mounts: dict[str, int] = {}
+        self.injected: set[str] = set()
         self.failure: Exception | None = None
         self.answers: dict[str, dict[str, object]] = {}
 
@@ -83,6 +84,7 @@ class FakeScheduler(Scheduler):
             "created": 1700000000.5,
             "state": state,
             "mounts": self.mounts.get(name, 0),
+            "injected": name in self.injected,
         }
         return {**kept, "devices": [share], "sessions": [], "waiting": []}
 

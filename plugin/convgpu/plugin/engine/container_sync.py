@@ -6,7 +6,7 @@ One thread asks the Engine: at the start, when mounts and unmounts have stopped 
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
@@ -101,9 +101,10 @@ class ContainerSync:
     def report(self) -> None:
         """Report the Engine's list once. A failure that lasts is logged once; the next report repeats the attempt."""
         try:
+            asked = self._clock()  # who is mounted after this may be missing among the known, and so in the list
             known = self._scheduler.list_containers()
             self._last_answer = time.monotonic()
-            listed = self.read_engine(frozenset(container.name for container in known))
+            listed = self.read_engine(known, asked)
             self._scheduler.ask(listed)
             remove_volumes(self._engine, find_orphans(known, listed, self._keep))
         except (EngineUnavailable, SchedulerUnavailable, SchedulerRefused) as error:
@@ -129,31 +130,33 @@ class ContainerSync:
             _log.warning(text, error, exc_info=exc_info)
             self._logged_failure = True
 
-    def read_engine(self, known: frozenset[str]) -> ReportEngineList:
+    def read_engine(self, containers: Sequence[Container], asked: float) -> ReportEngineList:
         """Return the Engine's list of now.
 
         Args:
-            known: volumes that the scheduler has.
+            containers: that the scheduler has.
+            asked: Unix seconds, before it was asked for them.
 
         Raises:
             EngineUnavailable: it does not answer, or not with all of it.
         """
-        asked = self._clock()
         rows = self._engine.ask(lambda api: api.containers(all=True))
         found = self._engine.ask(lambda api: api.volumes(filters={"driver": [self._driver]}))
         # The Engine asks each volume driver, and leaves out the volumes of one that does not answer.
         if found.get("Warnings"):
             raise EngineUnavailable(f"the Engine does not list all volumes: {'; '.join(found['Warnings'])}")
         volumes = {row["Name"] for row in found.get("Volumes") or () if row["Driver"] == self._driver}
+        known = {container.name for container in containers}
+        expected = {container.name for container in containers if not container.injected}
         # Without this check a wrong name would seem to mean that all containers have ended.
-        if known and not known & volumes:
+        if expected and not expected & volumes:
             raise EngineUnavailable(
                 f"the Engine has no volumes of a driver {self._driver}: set CONVGPU_NAME to the plugin's name there"
             )
-        containers = [_container(row, self._driver, known) for row in rows]
+        found_containers = [_container(row, self._driver, known) for row in rows]
         return ReportEngineList(
             asked=asked,
-            containers=tuple(container for container in containers if container.volumes),
+            containers=tuple(container for container in found_containers if container.volumes),
             volumes=tuple(sorted(volumes)),
         )
 

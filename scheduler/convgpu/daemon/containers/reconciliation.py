@@ -65,8 +65,7 @@ class Reconciliation:
             self._compare(container, Listing(listed.asked, tuple(entry.state for entry in entries)), name in connected)
             self._set_engine(container, entries)
         known = {*listed.volumes, *users}
-        if listed.volumes:
-            self._remove_unlisted(known, listed.asked)
+        self._remove_unlisted(known, listed)
         if not self._removed_orphans:
             self._removed_orphans = True
             for folder in self._folders.remove_orphans([*self._containers.names(), *known]):
@@ -103,11 +102,15 @@ class Reconciliation:
             container.volume.engine = engine
             self._store.set_engine(container.volume.name, engine)
 
-    def _remove_unlisted(self, known: set[str], asked: float) -> None:
-        """Remove volumes that the Engine does not list, unless they may be in use or are new."""
+    def _remove_unlisted(self, known: set[str], listed: ReportEngineList) -> None:
+        """Remove volumes that the Engine does not list, unless they may be in use or are new.
+
+        An Engine that lists no volume at all may have lost them, and they come back; injected limits go by containers.
+        """
         for name, container in list(self._containers.by_name.items()):
             volume = container.volume
-            old = max(volume.created, volume.since) + _MIN_AGE < asked
-            if name not in known and old and not container.runs and not self._sessions.of(name):
+            old = max(volume.created, volume.since) + _MIN_AGE < listed.asked
+            unlisted = name not in known and bool(container.is_injected or listed.volumes)
+            if unlisted and old and not container.runs and not self._sessions.of(name):
                 log.warning("the Engine knows volume %s no more: it is removed", name)
                 self._containers.remove(name)

@@ -54,11 +54,9 @@ class VolumeContainer:
 
     @property
     def is_injected(self) -> bool:
-        """Whether it is a running container that `convgpu-runtime` registered: by its id, and mounted by that.
-
-        The ids of Docker's mounts are random, and later than the names of volumes.
-        """
-        return self.runs and self.volume.name in self.volume.mounts
+        """Whether `convgpu-runtime` registered it: by its id, as which it is mounted or the Engine knows it."""
+        volume = self.volume
+        return volume.name in volume.mounts or (volume.engine is not None and volume.engine.id == volume.name)
 
 
 class ContainerRegistry:
@@ -140,11 +138,13 @@ class ContainerRegistry:
             ContainerRefusedError: invalid options, or the volume exists with other options.
             OSError: it cannot be written; nothing has changed.
         """
-        if name in self.by_name:
-            if options != self.by_name[name].volume.options:
+        if (existing := self.by_name.get(name)) is not None:
+            if options == existing.volume.options:
+                return
+            if not existing.is_injected or existing.runs or self._sessions.of(name):
                 text = f"volume {name} exists with other options; remove it first: docker volume rm {name}"
                 raise ContainerRefusedError("invalid", text)
-            return
+            self.remove(name)  # of a start whose end was never registered; Docker has no such volume to remove
         now = self._wall_clock()
         volume = Volume(name, options, now, since=now)
         try:
@@ -291,7 +291,8 @@ class ContainerRegistry:
             OSError: it cannot be written; nothing has changed.
         """
         container = self.require(name)
-        if any((mount == name) != (mount_id == name) for mount in container.volume.mounts if container.runs):
+        others = container.volume.mounts.keys() - {name} if mount_id == name else container.is_injected
+        if others:
             raise ContainerRefusedError("busy", f"{name} is a container as well: name the volume otherwise")
         if not container.runs:
             try:
@@ -364,7 +365,7 @@ class ContainerRegistry:
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
         if container is None and name not in self._unusable:
             return
-        if container is not None and container.is_injected:
+        if container is not None and container.is_injected and container.runs:
             raise ContainerRefusedError("busy", f"container {name:.12} runs with this limit: stop it first")
         self._store.remove(name)
         if container is None:

@@ -1,5 +1,6 @@
 """The Engine's client and the container sync, against an HTTP server on a UNIX socket in place of an Engine."""
 
+import contextlib
 import gc
 import json
 import socket
@@ -70,7 +71,8 @@ class FakeEngine(ThreadingMixIn, UnixStreamServer):
         self.shutdown()
         self.server_close()
         for connection in list(self._open):
-            connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # its thread may be closing it
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
@@ -227,6 +229,21 @@ def test_the_scheduler_is_told_what_the_engine_lists(sync, scheduler):
     assert [each["op"] for each in scheduler.asked] == ["containers", "listed"]
     assert sync._failing is None
     assert msgspec.convert(scheduler.asked[1], ReportEngineList) == told
+
+
+def test_a_host_whose_limits_are_all_injected_has_no_volumes(engine, scheduler, listed):
+    """The list was taken for that of another driver, and ends were never told."""
+    scheduler.request("remove", name="v")
+    scheduler.request("create", name="d" * 64, options={})
+    scheduler.injected.add("d" * 64)
+    listed.answers |= {"/volumes": (200, {"Volumes": None, "Warnings": None}), "/containers/json": (200, ROWS[2:])}
+    scheduler.asked.clear()
+    # Who registers while the scheduler answers is missing in the list, which says nothing about times after `asked`.
+    sync = ContainerSync(engine, scheduler, "convgpu", keep=3600, clock=lambda: float(len(scheduler.asked)))
+    sync.report()
+    told = msgspec.convert(scheduler.asked[-1], ReportEngineList)
+    assert (told.asked, told.volumes) == (0.0, ())
+    assert [(row.id, row.state, row.volumes) for row in told.containers] == [("d" * 64, "running", ("d" * 64,))]
 
 
 @pytest.mark.parametrize(
