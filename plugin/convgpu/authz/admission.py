@@ -62,7 +62,8 @@ class Admission:
                 limits |= given  # which may be more than was expected: the scheduler reads what is asked for
                 refusal = subject.first_refusal(self._refusals(subject, limits, present))
             if refusal is None:
-                waits = longest_stop(subject.container.stop_timeout, call.query)
+                stops = call.action == "restart"
+                waits = longest_stop(subject.container.stop_timeout, call.query) if stops else 0
                 self._owners.starts.begin(user, call.name, limits, waits)
                 if limits:
                     self._count(subject, limits, present)
@@ -179,6 +180,7 @@ class Admission:
                         f"the running containers of {quota_subject} have {format_size(used[uuid])} on {uuid}{behind}, "
                         f"and with {format_size(limit)} more it would be above {format_size(bound)}.\n"
                         "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...)."
+                        + (" What names its GPU counts there only." if len(total) > 1 else "")
                         + (" `convgpu ps` says who keeps what was left behind." if behind else ""),
                     )
 

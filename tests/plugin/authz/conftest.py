@@ -170,10 +170,10 @@ class Harness:
             return NOT_JUDGED
         return self._judge().judge(call, raw, user, self.rules, headers)
 
-    def start(self, inspected, query="", version="v1.41", user="local", *, is_answered=True):
+    def start(self, inspected, query="", version="v1.41", user="local", *, is_answered=True, action="start"):
         """Return the verdict about the start of a container that the Engine inspects as `inspected`."""
         self.engine.containers["c"] = inspected
-        address = f"/{version}/containers/c/start{query}"
+        address = f"/{version}/containers/c/{action}{query}"
         verdict = self.judge(b"", address, user=user)
         if verdict.allow and is_answered:
             self.note(address, {}, user)

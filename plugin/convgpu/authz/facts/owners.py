@@ -248,10 +248,14 @@ class Owners:
 def limits_of(record: Container) -> dict[str, int]:
     """Return the limits of one of the scheduler's containers, in bytes by device.
 
-    Of a container whose GPUs are not chosen yet: on each GPU that it may get, so that no quota is exceeded later.
+    Of a container whose GPUs the scheduler chooses: on each GPU that it may get. It may get another one whenever it has
+    no process, and after each restart by its policy, of which authorization is not asked.
     """
-    placed = {share.uuid: share.limit for share in record.devices if share.limit}
-    return placed or (dict(record.placement.limits) if record.placement is not None else {})
+    limits = dict(record.placement.limits) if record.placement is not None else {}
+    for share in record.devices:
+        if share.limit:
+            limits[share.uuid] = max(share.limit, limits.get(share.uuid, 0))
+    return limits
 
 
 def _has_programs(container: Container | None) -> bool:

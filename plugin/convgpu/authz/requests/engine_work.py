@@ -59,9 +59,10 @@ def longest_stop(timeout: int, query: Mapping[str, Sequence[str]]) -> int:
 
     Args:
         timeout: the container's own, which holds unless the call has one.
-        query: of the call: below zero it waits without end, which counts as the longest that strict rules permit.
+        query: of the call: below zero it waits without end, which counts as the longest that strict rules permit. The
+            Engine reads the first value, and takes an empty one for none.
     """
-    times = [text for text in query.get("t", ()) if text] or [str(timeout)]
+    times = [text or str(timeout) for text in query.get("t", ())] or [str(timeout)]
     return max(min(int(text), LONGEST_STOP) if _NUMBER.fullmatch(text) else LONGEST_STOP for text in times)
 
 

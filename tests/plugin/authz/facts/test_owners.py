@@ -2,9 +2,9 @@
 
 import pytest
 
-from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.owners import Owners, limits_of
 from convgpu.authz.site.rules import parse_rules
-from convgpu.protocol.records import Unlimited
+from convgpu.protocol.records import Container, Placement, Share, Unlimited
 
 
 def left(name, size, **fields):
@@ -46,6 +46,16 @@ def test_a_container_whose_gpu_is_not_chosen_counts_on_each_that_it_may_get(harn
     harness.scheduler.running.add("two")
     harness.now += 20
     assert start("three").allow  # `one` failed to start, or has ended
+
+
+def test_a_chosen_gpu_is_not_the_last_one():
+    """When its program ended, the next one got the other GPU, where the quota was used up already: 12 GiB of 6."""
+    choice = {"GPU-1": 6, "GPU-2": 6}
+    share = Share(uuid="GPU-1", limit=8, grant=0, usage=0)  # a lower limit that is not in force yet
+    fields = {"name": "one", "mountpoint": "/x", "created": 1.0, "state": "running"}
+    assert limits_of(Container(**fields, placement=Placement(1, choice))) == choice
+    assert limits_of(Container(**fields, placement=Placement(1, choice), devices=(share,))) == choice | {"GPU-1": 8}
+    assert limits_of(Container(**fields, devices=(share,))) == {"GPU-1": 8}
 
 
 def test_what_is_within_a_limit_counts_once(harness, start):

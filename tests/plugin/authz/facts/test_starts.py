@@ -35,17 +35,25 @@ def test_a_start_counts_until_the_engine_has_answered_it(harness, start):
 
 
 @pytest.mark.parametrize(
-    ("query", "timeout", "seconds"),
-    [("", 0, 180), ("?t=195", 0, 375), ("", 60, 240), ("?t=5", 60, 185), ("?t=-1", 0, 3780), ("?t=9999", 0, 3780)],
+    ("call", "timeout", "seconds"),
+    [
+        ("restart", 0, 180),
+        ("restart?t=195", 0, 375),
+        ("restart", 60, 240),
+        ("restart?t=5", 60, 185),
+        ("restart?t=-1", 0, 3780),
+        ("restart?t=9999", 0, 3780),
+        ("restart?t=&t=1", 60, 240),  # the Engine reads the first one
+        ("start?t=195", 60, 180),
+    ],
 )
-def test_a_restart_of_the_plugin_does_not_shorten_the_wait_for_a_containers_end(
-    harness, start, query, timeout, seconds
-):
+def test_a_restart_of_the_plugin_does_not_shorten_the_wait_for_a_containers_end(harness, start, call, timeout, seconds):
     """`restart -t 195` of one that starts slowly counted no more when three minutes were over."""
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     harness.scheduler.limits["one"] = 2 << 30
     slow = inspected(GPU, mounts=[{**OURS, "Name": "one"}], StopTimeout=timeout)
-    assert harness.start(slow, query, user="bob", is_answered=False).allow
+    action, _, query = call.partition("?")
+    assert harness.start(slow, f"?{query}", user="bob", is_answered=False, action=action).allow
     harness.scheduler.since["one"] = harness.now + 5  # its programs before
     for _restart in range(2):
         harness.owners = Owners(harness.owners._path, lambda: harness.now)
