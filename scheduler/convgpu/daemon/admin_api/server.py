@@ -86,6 +86,8 @@ class AdminServer:
             reply(_accept(done) if isinstance(done, records.Done) else await asyncio.to_thread(_accept, done))
         except (OSError, ContainerRefusedError) as error:
             reply(_refuse(error, cause))
+        except RuntimeError as error:  # no thread can be started: anybody may have used up the host's processes
+            reply(_refuse(OSError(str(error)), cause))
 
     def _do(self, request: r.AnyRequest) -> Answer | Coroutine[Any, Any, Answer]:
         match request:
@@ -163,7 +165,7 @@ class AdminServer:
         try:
             await self._store.durable()
             self._check_time(request)
-        except (OSError, ContainerRefusedError):
+        except (OSError, RuntimeError, ContainerRefusedError):
             if is_new:
                 log.warning("volume %s, whose creation failed, is removed", request.name)
                 self._containers.remove(request.name)

@@ -1,5 +1,6 @@
 """The lifecycle of a process as events: it connects, allocates, frees, reconnects and ends."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
+
+log = logging.getLogger(__name__)
 
 _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  # as the hook names them
 
@@ -116,7 +119,10 @@ class SessionLifecycle:
 
     async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Ask for memory when it was looked whether what ended processes left is there still."""
-        await self.outliving.look(session.container)
+        try:
+            await self.outliving.look(session.container)
+        except Exception:  # the process waits for an answer, with no time limit
+            log.exception("what %s left cannot be looked at", session.container)
         if session.number in self._registry.by_number:
             self._ask(session, frame, device, size, call)
 

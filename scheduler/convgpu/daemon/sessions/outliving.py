@@ -232,7 +232,11 @@ class OutlivingMemory:
     async def _look_at(self, container: str) -> None:
         some = self._left.get(container, ()) if container else self._all_left()
         left = [one for one in some if one.looked_at_with == container]
-        await in_daemon_thread(partial(_forget_closed, left))
+        try:
+            await in_daemon_thread(partial(_forget_closed, left))
+        except RuntimeError as error:  # no thread: it stays charged, and the next look may have one
+            log.warning("what %s left is not looked at: %s", container or "containers", error)
+            return
         for one in left:
             self._follow(one)
             self._log_once(one)

@@ -1,7 +1,10 @@
 """Background tasks of the event loop."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
+
+log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
@@ -14,4 +17,9 @@ class BackgroundTasks:
         """Run a coroutine as a task of the running loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task ended by a fault of its own", exc_info=error)

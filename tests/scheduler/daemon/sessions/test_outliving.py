@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from exporting_host import GIB, Check, Host
@@ -43,6 +45,25 @@ def test_what_nobody_has_at_the_end_is_charged_to_nobody(on_host: Callable[[Chec
         host.end(closed, 3 * GIB)
         host.end(other, 3 * GIB)
         host.end(host.session("a", GIB), GIB)
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
+def test_without_a_thread_it_stays_charged_and_nobody_waits(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever used up the host's processes had an allocation of another's wait for ever."""
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 3 * GIB)
+        number, kept = host.export()
+        await host.tell(session, 7, 2 * GIB, number)
+        host.end(session, 3 * GIB)
+        os.close(kept)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+            await host.outliving.look("a")
         assert await host.charged() == [0, 0]
 
     on_host(check)

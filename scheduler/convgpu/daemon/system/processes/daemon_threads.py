@@ -10,7 +10,11 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
-    """Return what some work returns, in a thread of its own; raise what it raises."""
+    """Return what some work returns, in a thread of its own; raise what it raises.
+
+    Raises:
+        RuntimeError: no thread can be started now: anybody may have used up the host's processes.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
