@@ -9,7 +9,9 @@ import secrets
 from typing import Final
 
 from convgpu.logs.cause import set_cause
+from convgpu.plugin.unread_pipe import PipeHandler
 
+_STDOUT: Final = 1
 # The resource of an administration path or the method of one of Docker's; nothing else that a client chose.
 _SUBJECT: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
 # Distinguishes the causes of each start of the plugin.
@@ -34,7 +36,7 @@ def configuration(level: str, form: str) -> dict[str, object]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": "convgpu.logs.formatter.create_formatter", "form": form}},
-        "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"}},
+        "handlers": {"output": {"()": PipeHandler, "formatter": "line", "descriptor": _STDOUT}},
         "root": {"level": level.upper(), "handlers": ["output"]},
         # gunicorn's own loggers would write to standard error as well.
         "loggers": {

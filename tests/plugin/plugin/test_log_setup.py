@@ -1,6 +1,7 @@
 import json
 import logging
 import logging.config
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from convgpu.logs.cause import bound_cause, current_cause, set_cause
 from convgpu.logs.formatter import FORMATS, TextFormatter, create_formatter
 from convgpu.plugin import log_setup
+from convgpu.plugin.unread_pipe import PipeHandler
 
 FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
 
@@ -117,6 +119,26 @@ def test_the_configuration_is_accepted(form):
         assert root.level == logging.DEBUG
     finally:
         root.level, root.handlers[:] = before
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up(record):
+    """A killed dockerd left the plugin's first process in a write: it started no scheduler, and no signal ended it."""
+    reader, writer = os.pipe()
+    handler = PipeHandler(writer)
+    for number in range(100):
+        handler.handle(record(f"{number} {'x' * 9_000}"))
+    os.set_blocking(reader, False)
+    assert os.get_blocking(writer)  # that of the others who have it
+    assert 0 < len(os.read(reader, 1 << 20)) <= 1 << 16
+    handler.handle(record("again"))
+    handler.handle(record("and again"))
+    first, second = os.read(reader, 1 << 16).decode().splitlines()
+    assert re.fullmatch(r"again \(9[0-9] lines before this one are lost: nobody read the log\)", first)
+    assert second == "and again"
+    os.close(reader)
+    handler.handle(record("to nobody"))
+    handler.close()
+    os.close(writer)
 
 
 def test_a_form_that_is_not_known_is_one_line():
