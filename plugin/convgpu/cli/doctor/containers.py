@@ -20,7 +20,7 @@ from convgpu.protocol.layout import MOUNT_PATH
 _IMAGE: Final = "convgpu/doctor"
 _FOLDERS: Final = ("usr", "etc", "tmp", "dev", "proc", "sys", "run")
 _LINKS: Final = ("bin", "sbin", "lib", "lib64")
-_TIMEOUT: Final = 60.0  # seconds for a probe
+_TIMEOUT: Final = 60.0  # seconds for a command of docker
 _PROBE: Final = Path(__file__).with_name("probe.py")
 
 
@@ -78,14 +78,7 @@ class Containers:
         line = scan([*options, self._image, *self._arguments(words)], {})
         command, _ = prepare(line, Request(memory, None, self._driver, suspend=suspend), self._engine)
         with unbroken():
-            done = subprocess.run(
-                command,
-                check=False,
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for us
-            )
+            done = _run(command, start_new_session=True)  # Ctrl-C is for us
         if done.returncode != 0:
             raise ProbeFailed(_last_line(done.stderr))
         return container
@@ -93,7 +86,7 @@ class Containers:
     def execute(self, container: str, *words: str) -> list[dict[str, Any]]:
         """Run a probe in a container that runs, by `docker exec`, without LD_PRELOAD in its environment."""
         without = ["exec", container, *self._python_without_preload(), *self._arguments(words)]
-        done = subprocess.run(self._docker(*without), check=False, capture_output=True, text=True, timeout=_TIMEOUT)
+        done = _run(self._docker(*without))
         reports = _reports(done.stdout)
         if done.returncode != 0 and not reports:
             raise ProbeFailed(_last_line(done.stderr))
@@ -101,7 +94,7 @@ class Containers:
 
     def reports(self, container: str) -> list[dict[str, Any]]:
         """Return what the probe in a container has said so far."""
-        done = subprocess.run(self._docker("logs", container), check=False, capture_output=True, text=True)
+        done = _run(self._docker("logs", container))
         found = _reports(done.stdout)
         if not found and done.stderr.strip():
             raise ProbeFailed(_last_line(done.stderr))
@@ -133,6 +126,24 @@ class Containers:
     @staticmethod
     def _arguments(words: Sequence[str]) -> list[str]:
         return ["-I", "-S", "-c", _PROBE.read_text(encoding="utf-8"), *words]
+
+
+def _run(command: Sequence[str], *, start_new_session: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run docker; raise ProbeFailed where it does not end, as that of an Engine that hangs."""
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT,
+            start_new_session=start_new_session,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProbeFailed(
+            f"docker did not end within {_TIMEOUT:g} s. Does the Engine answer? Type: docker ps"
+        ) from error
 
 
 def _empty_root() -> bytes:

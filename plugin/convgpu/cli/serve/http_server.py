@@ -20,10 +20,14 @@ class BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start the thread of a connection."""
-        if self._connections.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._connections.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started; socketserver closes the connection
+            self._connections.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection, and make room for another one."""

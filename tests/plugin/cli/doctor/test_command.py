@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.doctor import command as doctor
+from convgpu.cli.doctor import containers
 from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.findings import Finding, State
 from convgpu.protocol.records import Device, Unlimited
@@ -23,6 +24,13 @@ def test_an_installation_without_a_program_is_a_finding(monkeypatch: pytest.Monk
     assert list(doctor._examine(Engine(Endpoint()), "convgpu", None, pause=False)) == [
         Finding("ConvGPU", "fail", seen, mend)
     ]
+
+
+def test_an_engine_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals wait while docker works, so nothing but SIGKILL ended the doctor."""
+    monkeypatch.setattr(containers, "_TIMEOUT", 0.1)
+    with pytest.raises(containers.ProbeFailed, match=r"within 0\.1 s. Does the Engine answer"):
+        containers._run(["sleep", "60"])
 
 
 @pytest.mark.parametrize(
