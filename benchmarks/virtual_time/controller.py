@@ -4,7 +4,6 @@ Slurm is imitated: of all jobs those with the highest factors have the cards. As
 """
 
 import random
-import re
 import time
 from collections import Counter
 
@@ -49,8 +48,8 @@ class Imitation:
         """Take the new factors, run who has the highest, and end who is done."""
         for update in step.updates:
             self.updates.update(update.jobs)
-            factor = next((int(found[1]) for word in update.words if (found := re.match(r"sitefactor=(\d+)", word))), 0)
-            self.factors.update(dict.fromkeys(update.jobs, factor) if factor else {})
+            if update.factor is not None:
+                self.factors.update(dict.fromkeys(update.jobs, update.factor))
         best = sorted(self.left, key=lambda job: (-self.factors.get(job, 0), job))[:RUNNING]
         self.started = {job: self.started.get(job, now) for job in best}
         for job in best:
@@ -76,6 +75,9 @@ def main() -> None:
         )
         begin = time.process_time()
         step = controller.step(rows, now, {})
+        for update in step.updates:
+            for job in update.jobs:
+                controller.took(job, update)
         taken[-1] += time.process_time() - begin
         slurm.obey(step, now)
     report(

@@ -1,7 +1,7 @@
 """`convgpu slurm controller`: reads Slurm's jobs, and tells Slurm their order and sizes, until a signal ends it."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -44,19 +44,24 @@ class Loop:
 
     def __init__(self, controller: Controller, store: Store) -> None:
         self._controller, self._store = controller, store
+        self._unsaved = Step()  # its updates are of no account
 
     def turn(self) -> Step:
         """Read the jobs and tell Slurm what follows.
 
         Raises:
-            Unavailable: Slurm does not answer.
+            Unavailable: Slurm does not answer. What it took by then is saved; the rest follows again in the next turn.
         """
         step = self.decide()
-        for update in step.updates:
-            for job, reason in _carry_out(update):
-                echo(f"job {job}: {reason}")
-                self._controller.refused(job, update)
-        self._save(step)
+        self._unsaved.changed |= step.changed
+        self._unsaved.gone |= step.gone
+        self._unsaved.kinds |= step.kinds
+        try:
+            for update in step.updates:
+                echo(text(update))
+                self._carry_out(update, update.jobs)
+        finally:
+            self._save()
         return step
 
     def decide(self) -> Step:
@@ -68,34 +73,46 @@ class Loop:
         peaks = _peaks() if self._controller.ends(rows) else {}
         return self._controller.step(rows, time.time(), peaks)
 
-    def _save(self, step: Step) -> None:
-        jobs = [self._controller.jobs[job] for job in step.changed if job in self._controller.jobs]
-        kinds = [self._controller.kinds[kind] for kind in step.kinds]
-        if jobs or kinds or step.gone:
-            self._store.save(jobs, step.gone, kinds)
+    def _carry_out(self, update: Update, jobs: tuple[int, ...]) -> None:
+        """Tell Slurm, all jobs at once, and one by one where it refuses; say which ones it refuses, and why."""
+        try:
+            self._tell(update, jobs)
+        except Refused as refused:
+            if len(jobs) == 1:
+                echo(f"job {jobs[0]}: {refused.message}")
+                return
+            for job in jobs:
+                self._carry_out(update, (job,))
 
+    def _tell(self, update: Update, jobs: tuple[int, ...]) -> None:
+        names = ",".join(map(str, jobs))
+        if update.requeue:
+            self._requeue(jobs[0])
+        self._unsaved.changed.update(jobs)
+        try:
+            slurm_client.call("scontrol", "update", f"jobid={names}", *update.words)
+        except (Refused, Unavailable):
+            for job in jobs:
+                self._controller.may_lack(job, update)
+            raise
+        for job in jobs:
+            self._controller.took(job, update)
 
-def _carry_out(update: Update) -> Iterator[tuple[int, str]]:
-    """Tell Slurm, all jobs at once, and one by one where it refuses; yield which jobs it refuses, and why."""
-    echo(text(update))
-    try:
-        _tell(update, update.jobs)
-    except Refused as refused:
-        if len(update.jobs) == 1:
-            yield update.jobs[0], refused.message
-            return
-        for job in update.jobs:
-            try:
-                _tell(update, (job,))
-            except Refused as error:
-                yield job, error.message
+    def _requeue(self, job: int) -> None:
+        try:
+            slurm_client.call("scontrol", "requeue", str(job))
+        except Refused:
+            self._controller.stays_failed(job)
+            self._unsaved.changed.add(job)
+            raise
 
-
-def _tell(update: Update, jobs: tuple[int, ...]) -> None:
-    names = ",".join(map(str, jobs))
-    if update.requeue:
-        slurm_client.call("scontrol", "requeue", names)
-    slurm_client.call("scontrol", "update", f"jobid={names}", *update.words)
+    def _save(self) -> None:
+        """Save what changed since it was saved last."""
+        jobs = [self._controller.jobs[job] for job in self._unsaved.changed if job in self._controller.jobs]
+        kinds = [self._controller.kinds[kind] for kind in self._unsaved.kinds]
+        if jobs or kinds or self._unsaved.gone:
+            self._store.save(jobs, self._unsaved.gone, kinds)
+        self._unsaved = Step()
 
 
 def text(update: Update) -> str:

@@ -18,6 +18,9 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 # How Slurm's commands begin their errors, before what they are about.
 _NOISE: Final = ("sbatch: ", "squeue: ", "scontrol: ", "scancel: ", "error: ", "slurm_load_jobs error: ")
 
+# What Slurm's commands say when slurmctld is away or does not answer, also when it goes while it is asked.
+_SILENT: Final = ("Unable to contact slurm controller", "Socket timed out on send/recv", "Zero Bytes were transmitted")
+
 
 def call(*command: str, text: str | None = None, environment: Mapping[str, str] = _NOTHING) -> str:
     """Return what a command of Slurm prints.
@@ -80,7 +83,7 @@ def _finish(
 
 def _fail(stderr: str) -> NoReturn:
     lines = [_clean(line) for line in stderr.splitlines() if line.strip() and not line.startswith('Try "')]
-    if any("Unable to contact slurm controller" in line for line in lines):
+    if any(words in line for line in lines for words in _SILENT):
         raise Unavailable("Slurm's controller does not answer.\nSee: scontrol ping")
     ours = [line.removeprefix("convgpu: ") for line in lines if line.startswith("convgpu: ")]
     raise Refused("\n".join(ours or lines[-1:]) or "Slurm refuses, and says nothing about why")

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from convgpu.cluster.controller import memory, words
 from convgpu.cluster.controller.levels import Levels, Ranked
-from convgpu.cluster.controller.record import JobRecord, KindRecord, record_of
+from convgpu.cluster.controller.record import OURS, JobRecord, KindRecord, record_of
 from convgpu.cluster.controller.rows import Row
 from convgpu.cluster.listing import Job, node_names
 from convgpu.ranking.history import LEAST_RUNS, MOST_RUNS, Durations, JobKind
@@ -16,18 +18,31 @@ PATIENCE: Final = 8.0
 """A job that waits so many times as long as its last run lasted is served as a new one (Tiresias)."""
 LEAST_SHARE: Final = 1 / 8
 """Of a card; a job with less memory counts as this much of it, because it computes there as well."""
-_REQUEST: Final = "trespertask="
 _DISPLACING: Final = 120.0  # seconds after which another's start has nothing to do with the end of a run
 _NEAR_LIMIT: Final = 0.9  # of its memory: a failed job that had so much of it may have failed by it
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What Slurm is to be told of jobs, as words of `scontrol update`; `requeue`: they are queued again before."""
+    """What Slurm is to be told of jobs; None: it stays as it is.
+
+    Attributes:
+        shards: of one card by task, which they ask for.
+        factor, comment: their SiteFactor and AdminComment.
+        requeue: it is one job, and is queued again before.
+    """
 
     jobs: tuple[int, ...]
-    words: tuple[str, ...]
+    shards: int | None = None
+    factor: int | None = None
+    comment: str | None = None
     requeue: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same as words of `scontrol update`."""
+        told = (("trespertask=gres/shard:", self.shards), ("sitefactor=", self.factor), ("admincomment=", self.comment))
+        return tuple(f"{name}{value}" for name, value in told if value is not None)
 
 
 @dataclass(slots=True)
@@ -35,7 +50,7 @@ class Step:
     """What follows from one list of jobs.
 
     Attributes:
-        updates: for Slurm.
+        updates: for Slurm; those that queue a job again come last.
         changed, gone: jobs whose records changed, or are not needed any more.
         kinds: kinds of which more is known.
     """
@@ -48,6 +63,8 @@ class Step:
 
 class Controller:
     """What is known of the jobs of a cluster.
+
+    A step changes what is known of them, and `took` what Slurm was told: what it did not take is decided again.
 
     Args:
         levels: of service.
@@ -67,6 +84,8 @@ class Controller:
         self._levels, self._granule, self._card = levels, granule, max(card, 1)
         self.jobs = {job.job: job for job in jobs}
         self.kinds = {kind.work: kind for kind in kinds}
+        # Jobs whose comment Slurm may lack; an earlier controller may have ended before it told one.
+        self._unsaid = set(self.jobs)
 
     def unknown(self, rows: Sequence[Row]) -> list[int]:
         """Return the jobs that Slurm has to describe."""
@@ -81,15 +100,28 @@ class Controller:
         """Tell whether one has ended since the last step, so that its peak is wanted."""
         return any(row.over and not (row.job in self.jobs and self.jobs[row.job].learned) for row in rows)
 
-    def refused(self, job: int, update: Update) -> None:
-        """Note that Slurm did not take an update of a job: it started meanwhile, or ended. The next step sees."""
-        record = self.jobs.get(job)
-        if record is None:
-            return
-        if any(word.startswith(_REQUEST) for word in update.words):
-            record.shards = record.asked
-        else:
-            record.factor, record.comment = None, ""
+    def took(self, job: int, update: Update) -> None:
+        """Note that Slurm took an update of a job."""
+        record = self.jobs[job]
+        if update.shards is not None:
+            record.shards = update.shards
+        if update.factor is not None:
+            record.factor = update.factor
+        if update.comment is not None:
+            record.comment = update.comment
+            self._unsaid.discard(job)
+
+    def may_lack(self, job: int, update: Update) -> None:
+        """Note that Slurm refused an update of a job, or did not answer: what it has now is not known."""
+        record = self.jobs[job]
+        if update.factor is not None:
+            record.factor = None
+        if update.comment is not None:
+            record.comment = OURS  # no comment is that alone, so the next one is told, whichever it is
+
+    def stays_failed(self, job: int) -> None:
+        """Note that Slurm refuses to queue a job again: asked once more, it would say the same."""
+        self.jobs[job].learned = True
 
     def step(self, rows: Sequence[Row], now: float, peaks: Mapping[int, int]) -> Step:
         """Take a list of all jobs that Slurm knows.
@@ -110,14 +142,18 @@ class Controller:
                 self._end(row, job, peaks.get(row.job), step)
         self._forget({row.job for row in rows}, step)
         self._tell([(row, job) for row, job in known if not row.over], now, step)
+        step.updates.sort(key=lambda update: update.requeue)
         return step
 
     def _end(self, row: Row, job: JobRecord, peak: int | None, step: Step) -> None:
         """Learn from a job that has ended, once; Slurm lists it for some minutes more."""
         if row.state == "failed" and self._fails_by_us(job, peak):
-            job.retried, job.shards = True, job.asked
-            step.updates.append(Update((job.job,), (_request(job.asked),), requeue=True))
+            job.retried, job.failed = True, row.started
             self._learn(job, None, (job.asked or 0) * self._granule, step)
+            step.changed.add(job.job)
+        # While Slurm lists that run it did not queue the job again, whatever became of our words.
+        if job.failed is not None and row.started == job.failed:
+            step.updates.append(Update((job.job,), shards=job.asked, requeue=True))
             return
         if row.state == "completed":
             if job.retried and peak:
@@ -157,6 +193,7 @@ class Controller:
         """Forget what Slurm does not list any more."""
         for job in [job for job in self.jobs if job not in listed]:
             del self.jobs[job]
+            self._unsaid.discard(job)
             step.gone.add(job)
 
     def _name_displacers(self, known: Sequence[tuple[Row, JobRecord]], now: float, step: Step) -> None:
@@ -178,45 +215,45 @@ class Controller:
 
     def _tell(self, known: Sequence[tuple[Row, JobRecord]], now: float, step: Step) -> None:
         """Say what Slurm has to be told: the same words for many jobs at once."""
-        batches: dict[tuple[str, ...], list[int]] = {}
+        batches: dict[tuple[int | None, int | None, str | None], list[int]] = {}
         for row, job in known:
-            # Apart from the others: a job that has just started does not take it.
-            if row.state == "pending" and (correction := self._correction(job)):
-                batches.setdefault(correction, []).append(job.job)
-                step.changed.add(job.job)
-            told = self._words(row, job, now, is_news=job.job in step.changed)
-            if told:
-                batches.setdefault(tuple(told), []).append(job.job)
-                step.changed.add(job.job)
-        step.updates += [Update(tuple(jobs), told) for told, jobs in batches.items()]
+            planned, is_news = job, job.job in step.changed or job.job in self._unsaid
+            if row.state == "pending":
+                _forgive(job, now)
+                # Apart from the others: a job that has just started does not take it.
+                if (shards := self._correction(job)) is not None:
+                    batches.setdefault((shards, None, None), []).append(job.job)
+                    planned, is_news = replace(job, shards=shards), True
+            factor, comment = self._words(row, planned, now, is_news=is_news)
+            if comment is None:
+                self._unsaid.discard(job.job)
+            else:
+                self._unsaid.add(job.job)
+            if factor is not None or comment is not None:
+                batches.setdefault((None, factor, comment), []).append(job.job)
+        step.updates += [Update(tuple(jobs), *told) for told, jobs in batches.items()]
 
-    def _words(self, row: Row, job: JobRecord, now: float, *, is_news: bool) -> list[str]:
-        """Return what Slurm has to be told of one job."""
-        told = []
-        if row.state == "pending":
-            _forgive(job, now)
+    def _words(self, row: Row, job: JobRecord, now: float, *, is_news: bool) -> tuple[int | None, str | None]:
+        """Return the factor and the comment that Slurm has to be told of one job; None: what it has."""
         expected = self._expected(job)
         level = self._levels.level(self._ranked(row, job, now, expected))
         factor = self._levels.factor(level, running=row.running, displaceable=job.requeues)
-        if factor != job.factor:
-            job.factor = factor
-            told.append(f"sitefactor={factor}")
         text = words.comment(job, level, expected, self._granule)
+        is_moved = factor != job.factor
         # Between two changes of its place a comment stays as it is: each word costs Slurm a lock.
-        if (told or is_news) and text != job.comment and not job.silent:
-            job.comment = text
-            told.append(f"admincomment={text}")
-        return told
+        is_said = (is_moved or is_news) and text != job.comment and not job.silent
+        return factor if is_moved else None, text if is_said else None
 
-    def _correction(self, job: JobRecord) -> tuple[str, ...]:
+    def _correction(self, job: JobRecord) -> int | None:
+        """Return the shards that a waiting job has to ask for; None: it does."""
+        if job.asked is None or job.shards is None:
+            return None
+        if job.retried:
+            return job.asked if job.shards != job.asked else None
         kind = self.kinds.get(job.work)
-        if kind is None or job.asked is None or job.shards is None or job.retried:
-            return ()
-        shards = memory.corrected(job.asked, job.shards, kind.peaks, self._granule, auto=job.auto)
-        if shards is None:
-            return ()
-        job.shards = shards
-        return (_request(shards),)
+        if kind is None:
+            return None
+        return memory.corrected(job.asked, job.shards, kind.peaks, self._granule, auto=job.auto)
 
     def _expected(self, job: JobRecord) -> float | None:
         kind = self.kinds.get(job.work)
@@ -230,10 +267,6 @@ class Controller:
         seconds = job.seconds + (now - job.started if job.started is not None else 0.0)
         remaining = expected - seconds if expected is not None and expected > seconds else math.inf
         return Ranked(0.0, cards, max(seconds - job.forgiven, 0.0) * cards, remaining, row.running)
-
-
-def _request(shards: int | None) -> str:
-    return f"{_REQUEST}gres/shard:{shards}"
 
 
 def _follow_runs(row: Row, job: JobRecord, now: float) -> bool:

@@ -29,8 +29,9 @@ class JobRecord(msgspec.Struct):
         started, nodes: of the run that goes on; None while it waits.
         seen, stopped: when it was last seen running; when it was seen that it does not, None while it runs.
         displacer: the job that it made room for.
-        factor, comment: what Slurm was told.
-        retried: it failed with a smaller request than its user's, and was queued again with his.
+        factor, comment: what Slurm was told, and took; factor None: not known.
+        retried: it failed with a smaller request than its user's, and is queued again with his.
+        failed: when the run that did so started; None: none did.
         learned: it has ended, and what is to be learned from it is.
     """
 
@@ -54,6 +55,7 @@ class JobRecord(msgspec.Struct):
     factor: int | None = None
     comment: str = ""
     retried: bool = False
+    failed: float | None = None
     learned: bool = False
 
     @property

@@ -20,7 +20,7 @@ def comment(job: JobRecord, level: int, expected: float | None, granule: int) ->
         parts.append(f"had {duration(job.seconds - job.forgiven)}, so jobs that had less go first")
     if expected is not None:
         parts.append(f"runs for {duration(expected)}, as earlier runs of it did")
-    if job.retried:
+    if job.retried and job.shards == job.asked:
         parts.append("failed with less memory than it asked for, and has all of that now")
     elif job.asked is not None and job.shards is not None and job.shards < job.asked:
         asked = "a whole GPU" if job.auto else format_size(job.asked * granule)

@@ -45,11 +45,20 @@ class Cluster:
     def set(self, number, state, started=None, ended=None, nodes="n1"):
         self.rows[number] = Row(number, state, started, ended, nodes if started is not None else "")
 
+    def updates(self, now, peaks=()):
+        """Return what follows; Slurm takes nothing of it."""
+        return self.controller.step([*self.rows.values()], now, dict(peaks)).updates
+
     def step(self, now, peaks=()):
-        return [
-            (update.jobs, *update.words)
-            for update in self.controller.step([*self.rows.values()], now, dict(peaks)).updates
-        ]
+        """Return the words that follow; Slurm takes them."""
+        updates = self.updates(now, peaks)
+        self.take(updates)
+        return [(update.jobs, *update.words) for update in updates]
+
+    def take(self, updates):
+        for update in updates:
+            for number in update.jobs:
+                self.controller.took(number, update)
 
     def run(self, number, begin, end, state="completed", peak=None):
         """Let a job run and end."""
@@ -191,23 +200,86 @@ def test_one_run_suffices_where_the_user_names_no_size():
     assert [told for told in cluster.step(0) if "trespertask" in told[1]] == [((1,), "trespertask=gres/shard:4")]
 
 
-def test_a_correction_that_slurm_refuses_is_not_believed(cluster):
+@pytest.fixture
+def corrected():
+    """A job of a kind that needs less than it asks for."""
     cluster = Cluster(kinds=[KindRecord("alice", "/train.sh 9", 1, [], [GIB] * 3)])
     cluster.submit(1, shards=8)
-    cluster.step(0)
-    cluster.controller.refused(1, Update((1,), ("trespertask=gres/shard:2",)))
-    assert cluster.controller.jobs[1].shards == 8
+    return cluster
 
 
-def test_a_job_that_failed_with_less_than_it_asked_for_gets_all_of_it(cluster):
-    cluster = Cluster(kinds=[KindRecord("alice", "/train.sh 9", 1, [], [GIB] * 3)])
-    cluster.submit(1, shards=8)
-    cluster.step(0)
-    cluster.set(1, "running", 1)
-    cluster.step(1)
-    cluster.set(1, "failed", 1, 9)
-    step = cluster.controller.step([*cluster.rows.values()], 9, {1: 2 * GIB})
-    assert step.updates == [Update((1,), ("trespertask=gres/shard:8",), requeue=True)]
+@pytest.fixture
+def failed(corrected):
+    """One that failed with less than it asked for, and its peak."""
+    corrected.step(0)
+    corrected.set(1, "running", 1)
+    corrected.step(1)
+    corrected.set(1, "failed", 1, 9)
+    return corrected
+
+
+AGAIN = Update((1,), shards=8, requeue=True)
+
+
+def test_what_slurm_did_not_take_is_decided_again(corrected):
+    """An outage may begin between any two updates."""
+    updates = corrected.updates(0)
+    assert [update.words[0] for update in updates] == ["trespertask=gres/shard:2", "sitefactor=400000"]
+    assert corrected.updates(5) == updates
+    corrected.take(updates[:1])
+    assert corrected.updates(10) == updates[1:]
+    corrected.take(updates[1:])
+    assert corrected.updates(15) == []
+
+
+def test_a_correction_that_slurm_refuses_is_not_believed(corrected):
+    (update, *_) = corrected.updates(0)
+    corrected.controller.may_lack(1, update)
+    assert corrected.controller.jobs[1].shards == 8
+
+
+@pytest.fixture
+def displaced(cluster):
+    """A job that made room for another one a moment ago, in its first level."""
+    cluster.submit(1)
+    cluster.set(1, "running", 0)
+    cluster.step(5)
+    cluster.submit(2)
+    cluster.set(1, "pending")
+    cluster.step(6)
+    cluster.set(2, "running", 7)
+    return cluster
+
+
+def test_a_comment_alone_that_slurm_did_not_take_is_decided_again(displaced):
+    """Its job keeps its place, so that nothing else would say it."""
+    comment, _ = displaced.updates(8)
+    assert (comment.jobs, comment.factor) == ((1,), None)
+    assert "made room for job 2" in comment.comment
+    assert comment in displaced.updates(9)
+    again = Controller(LEVELS, GIB, CARD, jobs=displaced.controller.jobs.values())  # it ended before it told it
+    assert comment in again.step([*displaced.rows.values()], 10, {}).updates
+    displaced.step(11)
+    assert displaced.updates(12) == []
+
+
+def test_where_slurm_may_have_taken_words_those_of_before_are_told_anew(displaced):
+    comment, running = displaced.updates(8)
+    displaced.controller.may_lack(1, comment)
+    displaced.controller.may_lack(2, running)
+    displaced.set(1, "running", 9)
+    displaced.set(2, "pending")
+    first, second = displaced.updates(9)
+    assert first == Update((1,), factor=450000, comment="")
+    assert (second.jobs, second.factor) == ((2,), 400000)
+
+
+def test_a_job_that_failed_with_less_than_it_asked_for_gets_all_of_it(failed):
+    cluster = failed
+    updates = cluster.updates(9, {1: 2 * GIB})
+    assert updates == [AGAIN]
+    assert AGAIN.words == ("trespertask=gres/shard:8",)
+    cluster.take(updates)
     cluster.set(1, "pending")
     (told,) = cluster.step(10)
     assert told[2] == "admincomment=convgpu: failed with less memory than it asked for, and has all of that now"
@@ -215,6 +287,40 @@ def test_a_job_that_failed_with_less_than_it_asked_for_gets_all_of_it(cluster):
     assert cluster.controller.jobs[1].learned  # once is enough
     cluster.submit(2, shards=8)
     assert not [told for told in cluster.step(40) if "trespertask" in told[1]]  # its next runs ask for all
+
+
+def test_a_job_is_queued_again_until_slurm_lists_it_so(failed):
+    assert failed.updates(9, {1: 2 * GIB}) == [AGAIN]
+    assert failed.updates(14, {1: 2 * GIB}) == [AGAIN]
+    again = Cluster(jobs=failed.controller.jobs.values(), kinds=failed.controller.kinds.values())
+    again.rows = failed.rows
+    assert again.updates(19) == [AGAIN]
+    (kind,) = again.controller.kinds.values()
+    assert kind.peaks == [GIB] * 3 + [8 * GIB]  # learned once
+
+
+def test_a_job_that_was_queued_again_and_not_told_its_size_is_told_that_alone(failed):
+    failed.updates(9, {1: 2 * GIB})
+    failed.set(1, "pending")
+    updates = failed.updates(10)
+    assert updates[0] == Update((1,), shards=8)
+    assert "has all of that now" in updates[1].comment
+    assert failed.updates(15) == updates
+    failed.take(updates)
+    assert failed.updates(20) == []
+
+
+def test_a_job_that_slurm_does_not_queue_again_is_left_until_it_runs_again(failed):
+    failed.updates(9, {1: 2 * GIB})
+    failed.controller.stays_failed(1)
+    assert failed.updates(14, {1: 2 * GIB}) == []
+    failed.set(1, "pending")  # its user did
+    assert failed.updates(20)[0] == Update((1,), shards=8)
+
+
+def test_jobs_are_queued_again_after_all_else_is_told(failed):
+    failed.submit(2, shards=2)
+    assert [update.requeue for update in failed.updates(9, {1: 2 * GIB})] == [False, True]
 
 
 def test_what_a_job_that_was_queued_again_needed_takes_the_place_of_its_users_size(cluster):
@@ -252,7 +358,7 @@ def test_a_controller_goes_on_with_what_another_remembered(cluster):
     cluster.step(11)
     again = Controller(LEVELS, GIB, CARD, jobs=cluster.controller.jobs.values())
     assert again.step([*cluster.rows.values()], 20, {}).updates == []
-    assert again.step([*cluster.rows.values()], 41, {}).updates == [Update((1,), ("sitefactor=250000",))]
+    assert again.step([*cluster.rows.values()], 41, {}).updates == [Update((1,), factor=250000)]
 
 
 def test_few_updates_in_a_jobs_life(cluster):
