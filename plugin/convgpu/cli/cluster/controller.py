@@ -50,7 +50,8 @@ class Loop:
         """Read the jobs and tell Slurm what follows.
 
         Raises:
-            Unavailable: Slurm does not answer. What it took by then is saved; the rest follows again in the next turn.
+            Unavailable: Slurm does not answer, or the file cannot be written. The next turn tells Slurm what it did not
+                take by then, and saves what is not saved.
         """
         step = self.decide()
         self._unsaved.changed |= step.changed
@@ -58,6 +59,10 @@ class Loop:
         self._unsaved.kinds |= step.kinds
         try:
             for update in step.updates:
+                if update.requeue:
+                    # One that begins with an older file would not tell its size, and after the next failure queue it
+                    # again: without end where each save fails.
+                    self._save()
                 echo(text(update))
                 self._carry_out(update, update.jobs)
         finally:
@@ -107,7 +112,7 @@ class Loop:
             raise
 
     def _save(self) -> None:
-        """Save what changed since it was saved last."""
+        """Save what changed since it was saved last; what cannot be saved stays for the next time."""
         jobs = [self._controller.jobs[job] for job in self._unsaved.changed if job in self._controller.jobs]
         kinds = [self._controller.kinds[kind] for kind in self._unsaved.kinds]
         if jobs or kinds or self._unsaved.gone:
@@ -180,7 +185,7 @@ def _decide_once(state: Path, first: float) -> Step:
 
 
 def _run(loop: Loop, interval: float) -> None:
-    """Turn until a signal comes; while Slurm does not answer, say so once and go on."""
+    """Turn until a signal comes; while Slurm does not answer, or the disk is full, say so once and go on."""
     echo(f"orders the jobs of this cluster every {interval:g} s")
     silent = ""
     with until_signalled() as ended:

@@ -26,6 +26,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(path.with_name(f"{path.name}.lock"))
@@ -44,16 +45,21 @@ class Store:
         return [msgspec.json.decode(document, type=KindRecord) for (document,) in rows]
 
     def save(self, jobs: Iterable[JobRecord], gone: Iterable[int], kinds: Iterable[KindRecord]) -> None:
-        """Save all of it, or nothing."""
-        with self._connection as connection:
-            connection.executemany("DELETE FROM jobs WHERE job = ?", [(job,) for job in gone])
-            connection.executemany(
-                "INSERT OR REPLACE INTO jobs VALUES (?, ?)", [(job.job, msgspec.json.encode(job)) for job in jobs]
-            )
-            connection.executemany(
-                "INSERT OR REPLACE INTO kinds VALUES (?, ?)",
-                [(f"{kind.user} {kind.cards} {kind.kind}", msgspec.json.encode(kind)) for kind in kinds],
-            )
+        """Save all of it, or nothing.
+
+        Raises:
+            Unavailable: it cannot be written, as on a full disk.
+        """
+        told = [(job.job, msgspec.json.encode(job)) for job in jobs]
+        learned = [(f"{kind.user} {kind.cards} {kind.kind}", msgspec.json.encode(kind)) for kind in kinds]
+        try:
+            with self._connection as connection:
+                connection.executemany("DELETE FROM jobs WHERE job = ?", [(job,) for job in gone])
+                connection.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?)", told)
+                connection.executemany("INSERT OR REPLACE INTO kinds VALUES (?, ?)", learned)
+        except sqlite3.Error as error:
+            message = f"{self._path}: {error}; what the controller learned is not saved.\nSee: df {self._path.parent}"
+            raise Unavailable(message) from error
 
     def close(self) -> None:
         """Let another controller have the file."""

@@ -1,6 +1,6 @@
-"""`convgpu slurm controller` over outages of Slurm."""
+"""`convgpu slurm controller` over outages of Slurm, and of the disk under its own file."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ class Slurm:
 
     Attributes:
         fails: by how a command begins, what it raises, once; after a command that is in `lost` it raises as well.
+        meanwhile: by a command, what happens before it is taken.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Slurm:
         self.told: list[str] = []
         self.fails: dict[str, Exception] = {}
         self.lost: set[str] = set()
+        self.meanwhile: dict[str, Callable[[], object]] = {}
 
     def call(self, *words: str, environment: object = None) -> str:  # noqa: ARG002 - as that of `slurm_client`
         command = " ".join(words)
@@ -39,6 +41,7 @@ class Slurm:
             return f'{{"nodes": [{{"extra": "convgpu-peaks 1={2 * GIB}"}}]}}'
         for begin in [begin for begin in self.fails if command.startswith(begin)]:
             raise self.fails.pop(begin)
+        self.meanwhile.get(command, lambda: None)()
         self.told.append(command)
         if words[1] == "requeue":
             self.rows[int(words[2])] = "PENDING|N/A|N/A|"
@@ -69,6 +72,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.save(jobs, [], [KindRecord("alice", "k", 1, [], [GIB] * 3)])
     yield store
     store.close()
+
+
+@pytest.fixture
+def writable(store: Store) -> Callable[[bool], object]:
+    """Let the file be written, or not; SQLite tells the latter as it tells a full disk."""
+    return lambda may: store._connection.execute(f"PRAGMA query_only = {not may}")
 
 
 def begin(store: Store) -> Loop:
@@ -137,6 +146,53 @@ def test_what_slurm_refuses_to_queue_again_is_asked_for_once(slurm: Slurm, loop:
     told = all_of(slurm, loop) + all_of(slurm, begin(store))
     assert not [command for command in told if "jobid=1" in command or REQUEUE in command]
     assert slurm.rows[1].startswith("FAILED")
+
+
+def test_where_the_file_cannot_be_written_priorities_are_told_and_no_job_is_queued_again(
+    slurm: Slurm, loop: Loop, store: Store, writable: Callable[[bool], object]
+) -> None:
+    """Killed behind it, a controller would begin with the file of before, and queue the job again at each failure."""
+    writable(False)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=r"readonly database; .* not saved\.\nSee: df /"):
+            loop.turn()
+    assert [command.split()[2] for command in slurm.taken()] == ["jobid=2"] * 2  # its size, its place
+    assert [job.retried for job in store.jobs()] == [False, False]
+    writable(True)
+    told = all_of(slurm, loop)
+    assert (told.count(REQUEUE), told.count(REQUEST)) == (1, 1)
+    saved = {job.job: job for job in store.jobs()}
+    assert (saved[1].retried, saved[1].shards, saved[2].factor) == (True, 8, 400_000)
+    (kind,) = store.kinds()
+    assert kind.peaks == [GIB] * 3 + [8 * GIB]
+
+
+def test_what_could_not_be_saved_is_saved_when_it_can_be(
+    slurm: Slurm, loop: Loop, store: Store, writable: Callable[[bool], object]
+) -> None:
+    slurm.rows = {2: slurm.rows[2]}
+    writable(False)
+    with pytest.raises(Unavailable, match="readonly database"):
+        loop.turn()
+    writable(True)
+    slurm.rows[2] = "RUNNING|100|N/A|n1"
+    loop.turn()
+    (job,) = store.jobs()  # the other one is gone since the turn before
+    assert (job.job, job.started) == (2, 100.0)
+
+
+def test_a_controller_that_is_killed_when_a_job_is_queued_again_goes_on_with_its_size(
+    slurm: Slurm, loop: Loop, store: Store
+) -> None:
+    """Or that job would run with less again, and be queued again for its next failure."""
+    saved = []
+    slurm.meanwhile[REQUEUE] = lambda: saved.append(begin(store))
+    slurm.fails[REQUEST] = Unavailable("Slurm does not answer")
+    with pytest.raises(Unavailable):
+        loop.turn()
+    assert slurm.taken()[-1] == REQUEUE
+    told = all_of(slurm, *saved)
+    assert (told.count(REQUEUE), told.count(REQUEST)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,20 @@ def test_what_is_saved_is_there_again(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_full_disk_takes_all_of_it_or_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "state")
+    store.save([JOB], [], [])
+    store._connection.execute("PRAGMA max_page_count = 1")  # it stays as large as it is
+    larger = KindRecord("bob", "k" * 100_000, 1)
+    with pytest.raises(Unavailable, match=r"state: database or disk is full; .* is not saved\.\nSee: df /"):
+        store.save([], [JOB.job], [larger])
+    assert (store.jobs(), store.kinds()) == ([JOB], [])
+    store._connection.execute("PRAGMA max_page_count = 1000")
+    store.save([], [JOB.job], [larger])
+    assert (store.jobs(), store.kinds()) == ([], [larger])
+    store.close()
+
+
 def test_one_controller_at_a_time(tmp_path: Path) -> None:
     store = Store(tmp_path / "state")
     with pytest.raises(Refused, match="another controller runs with this file"):
