@@ -132,6 +132,9 @@ class Service:
         except OSError as error:
             log.error("the history has a gap: %s", error)
         self._host.store.close()
+        # Last, as it may take its time, and our supervisor's patience ends. Until then it copies for processes whose
+        # connections are closed, as that of a killed scheduler does. Nobody else begins here: the lock is held.
+        self._running.porter.stop()
 
 
 def _make_views(restored: RestoredContainers, host: OpenedHost) -> Views:

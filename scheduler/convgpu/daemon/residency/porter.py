@@ -9,7 +9,9 @@ import logging
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,7 @@ _PACKET: Final = 4096
 FIRST_PAUSE: Final = 0.1  # seconds before a porter that ended is started again
 MOST_PAUSE: Final = 30.0
 STEADY: Final = 10.0  # seconds after which it counts as running well
+_GRACE: Final = 0.2  # seconds for the pieces at hand; and as many for the kernel to end a porter that was killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class Porter:
         status = self._close()
         if self._loop.time() - self._started >= STEADY:
             self._pause = FIRST_PAUSE
-        log.warning("the porter has ended (status %s); another one starts in %.1f s", status, self._pause)
+        known = "not known yet" if status is None else status
+        log.warning("the porter has ended (status %s); another one starts in %.1f s", known, self._pause)
         self._start_later()
 
     def _start_later(self) -> None:
@@ -135,6 +139,12 @@ class Porter:
         self._pause = min(2 * self._pause, MOST_PAUSE)
 
     def _close(self) -> int | None:
+        """Close its socket, which ends the porter; return its exit status, None while it has none.
+
+        The event loop stands still meanwhile, so it waits twice for a moment and no longer. No signal ends a call of
+        the driver, and the kernel unpins a large pool for seconds. The end of its socket does not mean that it can be
+        reaped: the kernel closes that before.
+        """
         if self._control is not None:
             self._loop.remove_reader(self._control)
             self._control.close()
@@ -142,11 +152,14 @@ class Porter:
         process, self._process = self._process, None
         if process is None:
             return None
-        try:
-            return process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:  # it finishes the pieces at hand, and waits for nothing else
-            process.kill()
-            return process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=_GRACE)
+        process.kill()  # it finishes the pieces at hand, and waits for nothing else
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=_GRACE)
+        log.warning("the porter pid=%d was killed and has not ended: the driver or the kernel keeps it", process.pid)
+        _reap_apart(process)
+        return None
 
     def adopt(self) -> None:
         """Give back what an earlier scheduler left on the host, or watch over the copies of processes that live."""
@@ -217,6 +230,12 @@ class Porter:
                 self._process.kill()
             return False
         return True
+
+
+def _reap_apart(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a killed process in a thread, which does not keep ours from ending."""
+    with suppress(RuntimeError):  # no thread is left: subprocess looks for it when the next one is started
+        threading.Thread(target=process.wait, name="reap", daemon=True).start()
 
 
 def pool_path(directory: Path) -> Path:

@@ -67,9 +67,8 @@ class RunningMachine:
         return self.driver.machine
 
     def stop(self) -> None:
-        """Handle no further event, and close the recording."""
+        """Handle no further event, and close the recording. The porter runs on."""
         self.driver.stop()
-        self.porter.stop()
         if self.recorder is not None:
             self.recorder.close()
 
