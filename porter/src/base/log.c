@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,8 +11,10 @@
 
 #define BURST                                                                                                \
     20 /* lines of one place within a span; as in scheduler/convgpu/daemon/system/log_rate_limit.py */
-#define SPAN   10 /* seconds */
-#define PLACES 64 /* more than there are calls of log_line; what has no place is written */
+#define SPAN   10  /* seconds */
+#define PLACES 64  /* more than there are calls of log_line; what has no place is written */
+#define TEXT   448 /* bytes of a line */
+#define NOTE   80  /* of each of the two remarks behind it */
 
 struct place {
     const char *format; /* NULL: free */
@@ -47,18 +50,39 @@ static bool passes(const char *format, unsigned *before) {
     return written;
 }
 
-/* One write for each line, so that threads do not mix theirs. */
+/* Writes a line, of which `length` bytes are there, or drops and counts it if that would wait: stderr is the
+ * scheduler's, and nobody may read it (a killed dockerd leaves the plugin's pipe unread). Nor may it be made
+ * non-blocking, which it would be for the scheduler, too. poll() says that a pipe is writable when it takes
+ * PIPE_BUF bytes, which no line has; without a reader it says POLLERR, and SIGPIPE would end us. Under
+ * `writing`, or another thread's line takes that room in between; another process's could, in that instant.
+ */
+static void write_or_drop(char *line, size_t length, size_t size) {
+    static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned lost;
+    struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};
+    char before[NOTE] = "";
+    pthread_mutex_lock(&writing);
+    if (lost > 0)
+        snprintf(before, sizeof before, " (%u lines before this one are lost: nobody read the log)", lost);
+    length += (size_t)snprintf(line + length, size - length, "%s\n", before);
+    /* One write for each line, so that threads do not mix theirs. */
+    bool written = poll(&file, 1, 0) == 1 && file.revents == POLLOUT &&
+                   write(STDERR_FILENO, line, length) == (ssize_t)length;
+    lost = written ? 0 : lost + 1;
+    pthread_mutex_unlock(&writing);
+}
+
 void log_line(const char *format, ...) {
-    char line[512], more[64] = "";
+    char line[TEXT + 2 * NOTE], more[NOTE] = "";
     unsigned before = 0;
     if (!passes(format, &before)) return;
     if (before > 0) snprintf(more, sizeof more, " (%u more like this one in the last seconds)", before);
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(line, sizeof line - sizeof more, format, arguments);
+    int wanted = vsnprintf(line, TEXT, format, arguments);
     va_end(arguments);
     if (wanted < 0) return;
-    size_t most = sizeof line - sizeof more - 1, length = (size_t)wanted < most ? (size_t)wanted : most;
-    length += (size_t)snprintf(line + length, sizeof line - length, "%s\n", more);
-    if (write(STDERR_FILENO, line, length) < 0) return; /* nobody reads it */
+    size_t length = wanted < TEXT ? (size_t)wanted : TEXT - 1;
+    length += (size_t)snprintf(line + length, sizeof line - length, "%s", more);
+    write_or_drop(line, length, sizeof line);
 }
