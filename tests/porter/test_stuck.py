@@ -1,13 +1,15 @@
 """A porter goes on, or ends, where it would have to wait for somebody who may never come."""
 
 import contextlib
+import fcntl
 import os
 import select
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_host import GpuHost
+from built import build_driver, build_porter
+from gpu_host import GIB, GpuHost
 from porter_host import MIB, Owner, Porter
 
 from convgpu.protocol.residency.porter import Pooled
@@ -47,3 +49,20 @@ def test_a_log_that_nobody_reads_holds_nobody_up(
         assert os.read(unread, 1 << 16) == refusal + b" (3 lines before this one are lost: nobody read the log)\n"
     finally:
         porter.close()
+
+
+def test_it_ends_if_another_porter_keeps_the_pool(tmp_path: Path) -> None:
+    """It takes ten seconds, so it is played by one build."""
+    build_driver()
+    pool = tmp_path / "pool"
+    with GpuHost(tmp_path, [GIB]) as host, pool.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        porter = Porter(build_porter(), host, pool, tmp_path / "porter.log")
+        try:
+            porter.resize(128 * MIB)
+            assert porter.popen.wait(timeout=120) == 1
+            told, ended = porter.log.read_text().splitlines()
+            assert told.startswith(f"another porter has the pool {pool}; ")
+            assert ended == f"the pool {pool} cannot be opened: Device or resource busy"
+        finally:
+            porter.close()

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -17,6 +18,9 @@
 #define INDEX_SIZE    (INDEX_OFFSET + (size_t)UNITS_MOST * sizeof(struct unit))
 #define BOOT_ID_FILE  "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_CHARS 36
+#define LOCK_PAUSE_NS 10000000 /* between looks at another porter's lock */
+#define LOCK_TOLD     100      /* looks after which it is no short time any more: a second */
+#define LOCK_LOOKS    1000     /* ten seconds */
 
 struct index_header {
     uint64_t magic;
@@ -61,12 +65,25 @@ static int open_private(const char *path) {
     return file;
 }
 
-static bool lock(int file) {
-    int result;
-    do {
-        result = flock(file, LOCK_EX);
-    } while (result != 0 && errno == EINTR);
-    return result == 0;
+/* Waits for the porter of a scheduler that was killed, which still finishes the pieces at hand; not for ever,
+ * as it may hang in the driver: who ends is started again, and is heard of. False: errno says why; EBUSY is
+ * another porter. */
+static bool lock(int file, const char *path) {
+    for (unsigned looks = 0; flock(file, LOCK_EX | LOCK_NB) != 0; looks++) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return false;
+        if (looks == LOCK_TOLD)
+            log_line(
+                "another porter has the pool %s; what is out comes back once that one has ended. If it "
+                "does not, end it (pkill -KILL -o convgpu-porter); if it stays even then, the driver keeps "
+                "it until the host is restarted",
+                path);
+        if (looks == LOCK_LOOKS) {
+            errno = EBUSY;
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+    }
+    return true;
 }
 
 static bool is_file_of(const char *path, int file) {
@@ -75,14 +92,13 @@ static bool is_file_of(const char *path, int file) {
            named.st_ino == opened.st_ino;
 }
 
-/* Opens the data file and locks it. Waits for the porter of a scheduler that was killed, which still finishes
- * the pieces at hand. Whoever removes the file holds the lock meanwhile (pool_files.py): a copy in a removed
- * file would be found by nobody, so what was removed is opened anew. -1: errno says why. */
+/* Opens the data file and locks it. Whoever removes the file holds the lock meanwhile (pool_files.py): a copy
+ * in a removed file would be found by nobody, so what was removed is opened anew. -1: errno says why. */
 static int own(const char *path) {
     for (;;) {
         int file = open_private(path);
         if (file < 0) return -1;
-        if (!lock(file)) {
+        if (!lock(file, path)) {
             int error = errno;
             close(file);
             errno = error;

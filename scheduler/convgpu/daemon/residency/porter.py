@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _PACKET: Final = 4096
 FIRST_PAUSE: Final = 0.1  # seconds before a porter that ended is started again
 MOST_PAUSE: Final = 30.0
-STEADY: Final = 10.0  # seconds after which it counts as running well
+STEADY: Final = 10.0  # seconds from its first report on after which it counts as running well
 _GRACE: Final = 0.2  # seconds for the pieces at hand; and as many for the kernel to end a porter that was killed
 
 
@@ -64,7 +64,7 @@ class Porter:
         self._timer: asyncio.TimerHandle | None = None
         self._adoption: asyncio.TimerHandle | None = None
         self._pause = FIRST_PAUSE
-        self._started = 0.0
+        self._serves_since: float | None = None  # its first report, which each one makes once it has the pool
 
     @property
     def runs(self) -> bool:
@@ -98,7 +98,7 @@ class Porter:
                 raise
         control.setblocking(False)
         self._control = control
-        self._started = self._loop.time()
+        self._serves_since = None
         self._loop.add_reader(control, self.read)
         log.info("the porter runs pid=%d", self._process.pid)
 
@@ -120,11 +120,14 @@ class Porter:
             if not packet:
                 self._ended()
                 return
+            if self._serves_since is None:
+                self._serves_since = self._loop.time()
             self._on_report(p.unpack_report(packet))
 
     def _ended(self) -> None:
         status = self._close()
-        if self._loop.time() - self._started >= STEADY:
+        # Not from its start on: it may have waited that long for another porter's pool.
+        if self._serves_since is not None and self._loop.time() - self._serves_since >= STEADY:
             self._pause = FIRST_PAUSE
         known = "not known yet" if status is None else status
         log.warning("the porter has ended (status %s); another one starts in %.1f s", known, self._pause)

@@ -6,11 +6,14 @@ What keeps it here is a tracer: the kernel tells the parent of a traced process'
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import re
 import signal
 import sqlite3
+import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +22,16 @@ from unittest.mock import Mock
 import pytest
 from daemon import Daemon, elastic_process, running_daemon, wait_until
 
+from convgpu.daemon.residency import porter as module
 from convgpu.daemon.residency.pool_files import PoolFiles
 from convgpu.daemon.residency.porter import Porter, PorterFiles
+from convgpu.protocol.residency.porter import PorterKind
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _SEIZE = 0x4206
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tracing a process that is no child of ours needs root")
+traces = pytest.mark.skipif(os.geteuid() != 0, reason="tracing a process that is no child of ours needs root")
 
 
 @pytest.fixture
@@ -55,6 +60,7 @@ def not_reapable(pid: int) -> Iterator[None]:
             pass
 
 
+@traces
 def test_a_scheduler_ends_although_its_porter_does_not(daemon: Daemon) -> None:
     [porter] = porters(daemon)
     following = daemon.admin.request("events")["next"]
@@ -66,6 +72,7 @@ def test_a_scheduler_ends_although_its_porter_does_not(daemon: Daemon) -> None:
     assert int(saved) >= int(str(following))
 
 
+@traces
 def test_a_killed_porter_that_does_not_end_holds_nobody_up_and_is_reaped_in_the_end(daemon: Daemon) -> None:
     [first] = porters(daemon)
     with not_reapable(first):
@@ -74,6 +81,48 @@ def test_a_killed_porter_that_does_not_end_holds_nobody_up_and_is_reaped_in_the_
         assert daemon.state("c")["name"] == "c"
         assert "the porter has ended (status not known yet); another one starts in 0.1 s" in daemon.log.read_text()
     wait_until(lambda: not Path(f"/proc/{first}").exists(), "the first porter is reaped")
+
+
+async def pauses(program: Path, directory: Path) -> list[float]:
+    """Start a porter three times that ends by itself; return the pauses before each further start."""
+    said: list[float] = []
+    third = asyncio.Event()
+
+    class Ends(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if str(record.msg).startswith("the porter has ended"):
+                assert isinstance(record.args, tuple)
+                said.append(record.args[1])
+            if len(said) == 3:
+                third.set()
+
+    handler = Ends()
+    porter = Porter(asyncio.get_running_loop(), PorterFiles(program, "", PoolFiles(directory / "pool")), print, print)
+    module.log.addHandler(handler)
+    try:
+        porter.start()
+        await asyncio.wait_for(third.wait(), 120)
+    finally:
+        porter.stop()
+        module.log.removeHandler(handler)
+    return said
+
+
+def test_a_porter_that_never_served_starts_ever_more_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it ran: ten seconds are what it waits for the pool of another one."""
+    monkeypatch.setattr(module, "STEADY", 0.0)
+    assert asyncio.run(pauses(Path("/bin/false"), tmp_path / "p")) == [0.1, 0.2, 0.4]
+
+
+def test_a_porter_that_served_starts_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEADY", 0.0)
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    program = tmp_path / "porter"
+    report = struct.pack("=IIQQ", PorterKind.POOLED, 0, 0, 0)
+    write = f"import os, sys\nos.write(int(sys.argv[1].partition('=')[2]), {report!r})\n"
+    program.write_text(f"#!{sys.executable} -IS\n{write}")
+    program.chmod(0o755)
+    assert asyncio.run(pauses(program, tmp_path / "p")) == [0.01] * 3
 
 
 def test_without_a_thread_to_wait_for_it_the_scheduler_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
