@@ -1,6 +1,7 @@
 """Admits containers that start, within the total quotas of their user and labels."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
 from convgpu.authz.checks.slurm_job import beyond_share
@@ -95,14 +96,13 @@ class Admission:
         """Return the limits that a container would start with; its new volumes have no names yet."""
         limits: dict[str, Mapping[str, int]] = {}
         container, devices = subject.container, self._scheduler.devices()
+        expect = cache(lambda memory, gpus: expect_limits(memory, container, devices, gpus))  # under the owners' lock
         default = asked_limit(container.environment) or subject.caller.rules.default_limit
         for number, volume in enumerate(subject.volumes):
             record = self._scheduler.find(volume.source) if volume.source else None
             known = limits_of(record) if record is not None else {}
             memory, gpus = volume.options.get("memory") or default, volume.options.get("gpus", "")
-            limits[volume.source or f"{number}"] = known or (
-                expect_limits(memory, container, devices, gpus) if memory else {}
-            )
+            limits[volume.source or f"{number}"] = known or (expect(memory, gpus) if memory else {})
         if subject.injected is not None and subject.injected.memory is not None:
             limits[""] = expect_limits(subject.injected.memory, container, devices)
         return limits
@@ -114,11 +114,12 @@ class Admission:
         """
         limits: dict[str, Mapping[str, int]] = {}
         container, devices = subject.container, self._scheduler.devices()
+        expect = cache(lambda memory, gpus: expect_limits(memory, container, devices, gpus))  # under the owners' lock
         memory = self._asked(subject)
         for volume, gpus in {mount.source: mount.options.get("gpus", "") for mount in subject.volumes}.items():
             record = self._scheduler.find(volume)
             if record is not None:  # else the mount itself is going to fail
-                expected = expect_limits(memory, container, devices, gpus) if memory else {}
+                expected = expect(memory, gpus) if memory else {}
                 limits[volume] = limits_of(record) or expected
         if subject.injected is not None and subject.injected.memory is not None:
             limits[container.id] = expect_limits(subject.injected.memory, container, devices)

@@ -18,7 +18,8 @@ from convgpu.protocol.validation import explain
 VolumeName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z", max_length=255)]
 MountId = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 OptionName = Annotated[str, msgspec.Meta(max_length=64)]
-OptionValue = Annotated[str, msgspec.Meta(max_length=4096)]
+LONGEST_OPTION: Final = 4096  # characters
+OptionValue = Annotated[str, msgspec.Meta(max_length=LONGEST_OPTION)]
 Person = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
 LabelText = Annotated[str, msgspec.Meta(max_length=128)]
 Cause = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[!-~]*\Z")]

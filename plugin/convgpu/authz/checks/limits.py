@@ -9,6 +9,7 @@ from convgpu.authz.requests.templates import has_template
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
+from convgpu.protocol.requests import LONGEST_OPTION
 from convgpu.protocol.sizes import format_size
 
 _VARIABLE: Final = "CONVGPU_MEMORY"
@@ -61,6 +62,8 @@ def volume_options(
     if text is None:
         if needed:
             yield missing_limit()
+    elif len(text) > LONGEST_OPTION:
+        return  # the scheduler refuses it, and reading it would take long
     elif "%" in text and _judges_sizes(subject):
         yield _share(text)
     elif has_template(text):

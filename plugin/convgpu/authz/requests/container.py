@@ -64,7 +64,7 @@ class ContainerSettings:
         name: the Engine's, of an existing container.
         state: the Engine's, of an existing container: `created`, `running`, `exited`...
         environment: as the process gets it: the last value of each name.
-        chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
+        chosen: the GPUs that --gpus asks for, by index, UUID or CDI name with commas between; empty for no choice.
         known: complete, with the settings that come from the image and from other containers.
         readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
         relabels_from: it asks for labels of SELinux for the volumes of others, too.
@@ -204,7 +204,7 @@ def _read(
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
         relabels_from=any(_relabels(each.partition(":")[2], _ASKED) for each in go_json.texts(host, "volumesfrom")),
         device_requests=sum(not _is_limit_only(request) for request in requests),
-        chosen=",".join(name for request in requests for name in _chosen(request)),
+        chosen=",".join(name for row in requests if not _is_limit_only(row) for name in _chosen(row)),
         # A request of another driver, and a device's path, can read like a CDI device and inject nothing.
         cdi_names=tuple(name for row in requests if _is_of_cdi(row) for name in _names(row) if _is_cdi(name)),
         devices=tuple(devices),
@@ -291,9 +291,9 @@ def _names(request: Mapping[str, object]) -> list[str]:
 
 
 def _chosen(request: Mapping[str, object]) -> Iterator[str]:
-    """Return the GPUs that a request of NVIDIA's driver names; a number stands for as many, counted from the first."""
+    """Return the GPUs that a request names; a number stands for as many, counted from the first."""
     count = go_json.field(request, "count")
-    yield from (name for name in go_json.texts(request, "deviceids") if not _is_cdi(name))
+    yield from go_json.texts(request, "deviceids")
     yield from map(str, range(count if isinstance(count, int) and count < _MAX_GPUS else 0))
 
 

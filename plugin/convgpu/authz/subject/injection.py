@@ -7,6 +7,7 @@ from typing import Final
 from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.container import LIMIT_DEVICE, ContainerSettings
 from convgpu.protocol.records import Device
+from convgpu.protocol.requests import LONGEST_OPTION
 from convgpu.protocol.sizes import parse_size
 
 # The name of `convgpu-runtime` in daemon.json.
@@ -43,7 +44,10 @@ def find_injection(container: ContainerSettings, host: HostFacts) -> Injection |
 def expect_limits(
     memory: str, container: ContainerSettings, devices: Sequence[Device], gpus: str = ""
 ) -> dict[str, int]:
-    """Return the limits that the scheduler will set for a container, in bytes by device.
+    """Return the limits that the scheduler will set for a container, in bytes by device; none if it refuses the text.
+
+    The GPUs are those that the runtime reads (runtime/edits.py, `volume_options`) from variables as the Engine leaves
+    them: it appends its own NVIDIA_VISIBLE_DEVICES for each request of GPUs, of which the last one holds.
 
     Args:
         memory: in the form of the option of a volume, or several such, of which the largest counts.
@@ -51,13 +55,15 @@ def expect_limits(
         devices: of the scheduler.
         gpus: the option of its volume, if it has one.
     """
+    environment = container.environment
+    given = container.chosen if container.device_requests == 1 else ""
+    asked = given if container.device_requests else environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    chosen = gpus or environment.get("CONVGPU_GPUS") or asked
+    if max(len(memory), len(chosen)) > LONGEST_OPTION:
+        return {}
     parts = [part.strip() for part in memory.split(",")]
     if ":" in memory:
         return {uuid: size_or_zero(size) for uuid, _, size in (part.rpartition(":") for part in parts)}
-    environment = container.environment
-    chosen = (
-        gpus or environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
-    )
     names = {name.strip() for name in chosen.split(",")}
     clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
     largest = max(map(size_or_zero, parts))

@@ -12,6 +12,13 @@ NO_MEMORY = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "se
 DEVICES = [Device(uuid=f"GPU-{number}", index=number - 1, **NO_MEMORY) for number in (1, 2)]
 
 
+BOTH = {"GPU-1": GIB, "GPU-2": GIB}
+
+
+def asks(chosen: str, requests: int = 1, **environment: str) -> ContainerSettings:
+    return ContainerSettings(chosen=chosen, device_requests=requests, environment=environment)
+
+
 @pytest.mark.parametrize(
     ("container", "host", "expected"),
     [
@@ -43,11 +50,16 @@ def test_injection(container: ContainerSettings, host: HostFacts, expected: Inje
     ("memory", "container", "expected"),
     [
         ("2g", ContainerSettings(), {"GPU-1": 2 * GIB, "GPU-2": 2 * GIB}),
-        ("1g,2g", ContainerSettings(chosen="0"), {"GPU-1": 2 * GIB}),
-        ("1g", ContainerSettings(chosen="0,nvidia.com/gpu=1"), {"GPU-1": GIB, "GPU-2": GIB}),
-        ("1g", ContainerSettings(chosen="0", environment={"CONVGPU_GPUS": "GPU-2"}), {"GPU-2": GIB}),
-        ("GPU-2:1g", ContainerSettings(chosen="0"), {"GPU-2": GIB}),
-        ("much", ContainerSettings(chosen="1"), {"GPU-2": 0}),
+        ("1g,2g", asks("0"), {"GPU-1": 2 * GIB}),
+        ("1g", asks("0,nvidia.com/gpu=1"), BOTH),
+        ("1g", asks("0", CONVGPU_GPUS="GPU-2"), {"GPU-2": GIB}),
+        ("GPU-2:1g", asks("0"), {"GPU-2": GIB}),
+        ("much", asks("1"), {"GPU-2": 0}),
+        ("1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="0"), {"GPU-1": GIB}),
+        # The Engine appends a variable of its own for each request: `all` for the first of these, the last of two.
+        ("1g", asks("", NVIDIA_VISIBLE_DEVICES="0"), BOTH),
+        ("1g", asks("0", requests=2, NVIDIA_VISIBLE_DEVICES="0"), BOTH),
+        ("1g," * 2000, ContainerSettings(), {}),  # the scheduler refuses it
     ],
 )
 def test_expected_limits(memory: str, container: ContainerSettings, expected: dict[str, int]) -> None:
