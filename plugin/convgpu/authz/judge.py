@@ -22,7 +22,7 @@ from convgpu.authz.checks.strict import (
 from convgpu.authz.checks.strict_paths import started_mounts
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
-from convgpu.authz.facts.permits import Permits
+from convgpu.authz.facts.permits import OF_NO_GPU, Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.ports import EngineHolds, EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
@@ -259,7 +259,7 @@ class Judge:
             # Last, because a container that is admitted counts from now on.
             refusal = self._admission.admit(subject, call)
             if refusal is None:
-                exempted = next(find_refusals(subject), None) is not None
+                exempted = any(refusal.rule not in OF_NO_GPU for refusal in find_refusals(subject))
                 self._note_start(subject.container.id, permitted=exempted)
             if refusal is None and self._notes is not None:
                 wanted = ((need.section, need.value) for need in needs(subject))

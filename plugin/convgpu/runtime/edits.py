@@ -28,6 +28,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_ADMIT": "admit",
     "CONVGPU_GANG": "gang",
 }
+_HOOK: Final = ["convgpu-runtime", "hook"]  # how the arguments of our OCI hooks begin
+_BEGINS: Final = [*_HOOK, "begin"]
 # Seconds that a runtime waits for each hook.
 _BEGIN_TIMEOUT: Final = 30
 _END_TIMEOUT: Final = 15
@@ -62,7 +64,7 @@ class Host:
 
     def hook(self, command: str, timeout: int) -> dict[str, Any]:
         """Return a hook in the form of the OCI specification; `timeout` in seconds."""
-        arguments = ["convgpu-runtime", "hook", command, f"--convgpu-directory={self.directory}"]
+        arguments = [*_HOOK, command, f"--convgpu-directory={self.directory}"]
         return {"path": self.program, "args": arguments, "timeout": timeout}
 
     @property
@@ -103,6 +105,9 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
         return None
     if has_gpu:
         refuse_variables(config)
+    if _has_device(config):
+        _refuse_moved(host)
+        return None
     if _has_volume(config, host):
         if has_gpu:
             refuse_undone(config, host.directory, _destinations(config, host), host.open_source)
@@ -115,10 +120,20 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
             "this container would get a GPU and has no limit: give it one (-e CONVGPU_MEMORY=2g), or all that have "
             "none (--convgpu-memory=2g in the runtime's runtimeArgs in daemon.json)"
         )
+    _refuse_moved(host)
+    return _edit(config, host, limit)
+
+
+def _refuse_moved(host: Host) -> None:
     if host.root is not None:
         refuse_moved(MOUNT_PATH, host.root.lead(MOUNT_PATH))
         refuse_moved(PRELOAD_PATH, host.root.lead(PRELOAD_PATH))
-    return _edit(config, host, limit)
+
+
+def _has_device(config: Mapping[str, Any]) -> bool:
+    """Tell whether a CDI device of ours has edited the bundle (runtime/cdi.py): only files of the host bring hooks."""
+    hooks = (config.get("hooks") or {}).get("createRuntime") or ()
+    return any(list(hook.get("args") or ())[: len(_BEGINS)] == _BEGINS for hook in hooks)
 
 
 def _destinations(config: Mapping[str, Any], host: Host) -> list[str]:

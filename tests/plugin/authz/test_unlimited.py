@@ -115,6 +115,14 @@ def test_a_start_that_an_exemption_lets_pass_is_noted_and_the_next_judged_one_ta
     assert ID not in harness.permits
 
 
+def test_an_exemption_from_what_gives_no_gpu_is_no_reason_to_keep_one(harness):
+    rules = '[users.bob]\nlargest_limit = "1g"\n[[exempt]]\nusers = ["bob"]\nrules = ["limit-too-large"]'
+    harness.rules = parse_rules(rules)
+    harness.scheduler.limits["one"] = 2 << 30
+    assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob").rule == "limited"
+    assert ID not in harness.permits
+
+
 def test_a_refused_start_and_a_create_note_nothing(harness):
     assert harness.start(inspected(GPU, mounts=[])).rule == "gpu-needs-limit"
     harness.rules = EVERYBODY

@@ -236,6 +236,15 @@ def test_a_cdi_device_is_its_limit_and_all_have_the_rest_in_common() -> None:
     }
 
 
+def test_a_bundle_that_a_cdi_device_of_ours_edited_stays_as_it_is() -> None:
+    """Strict rules prescribe the runtime; it took the device's own mount for a stranger's, and nothing started."""
+    edited = container("CONVGPU_MEMORY=2g", mounts=injected_mounts(CARD))
+    hooks = {stage: [hook] for stage, hook in injected_hooks(CARD).items()}
+    assert inject_limit(edited | {"hooks": hooks}, CARD, None) is None
+    with pytest.raises(NoLimit, match="something else is mounted"):
+        inject_limit(edited | {"hooks": {"createRuntime": [{"path": "/x", "args": ["x", "hook"]}]}}, CARD, None)
+
+
 def test_the_one_plugin_of_the_host_is_found(tmp_path: Path) -> None:
     with pytest.raises(NoScheduler, match="no ConvGPU plugin below"):
         find_directory(tmp_path)

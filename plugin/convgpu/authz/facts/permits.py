@@ -12,6 +12,11 @@ from typing import Final
 
 _log: Final = logging.getLogger(__name__)
 
+# Rules without which a container still has no GPU without a limit: who is exempted from them alone is not noted.
+OF_NO_GPU: Final = frozenset({
+    "gpu-drained", "limit-too-large", "priority-too-high", "slurm-job", "total-quota-exceeded", "strict-calls",
+    "strict-exec", "strict-listing", "strict-registries", "strict-restarts", "strict-sysctls",
+})  # fmt: skip
 # Containers that are noted before those are forgotten that the Engine has no more.
 FULL: Final = 256
 

@@ -95,7 +95,7 @@ class Subject:
     @property
     def needs_job(self) -> bool:
         """Whether the site gives GPUs to jobs of Slurm only, and the container gets one."""
-        wants = self.gpu is not None or bool(self.volumes or self.injection)
+        wants = self.gpu is not None or bool(self.volumes) or self.would_inject
         return wants and self.caller.rules.require == "slurm"
 
     @property

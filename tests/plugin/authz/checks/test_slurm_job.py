@@ -38,6 +38,13 @@ def asked(memory="GPU-1:4g", *, job="7", **host):
     }
 
 
+def test_a_container_without_a_gpu_needs_no_job(site):
+    """With the runtime as the default one, no container without a job was started."""
+    assert site.judge({"Image": "image", "HostConfig": {"Runtime": "convgpu"}}).rule == "no-gpu"
+    wanted = {"Image": "image", "Env": ["CONVGPU_MEMORY=1g"], "HostConfig": {"Runtime": "convgpu"}}
+    assert site.judge(wanted).rule == "slurm-job"
+
+
 def existing(limit, *, job="7", volume="v1", identity="c1"):
     """Return what the Engine says of a container whose volume has a limit on GPU-1."""
     return limit, {
