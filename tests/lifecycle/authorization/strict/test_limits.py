@@ -1,4 +1,7 @@
-"""A container has one limit: beside that of a ConvGPU volume the runtime gives it no other, which no quota counts."""
+"""Limits that the runtime injects: no second one beside a volume's, which no quota counts; and each has its end."""
+
+import os
+import signal
 
 import pytest
 from raw_engine import RawEngine
@@ -31,3 +34,29 @@ def test_a_second_limit_is_refused_and_not_given(raw: RawEngine, site) -> None:
         for each in made:
             raw.remove(each)
         site.configure({"authorization-plugins": ["convgpu"]})
+
+
+def test_an_end_that_was_not_registered_is_learned_from_the_engine(raw: RawEngine, site) -> None:
+    """Where all limits are injected, no volume is ConvGPU's: its list was taken for that of another driver's."""
+    asked = body({}, "sleep", "600") | {"Env": ["CONVGPU_MEMORY=1g", "NVIDIA_VISIBLE_DEVICES=all"]}
+    made = raw.post(f"{API}/containers/create", asked).json["Id"]
+    scheduler = site.processes("convgpu")["daemon"]
+
+    def state() -> list[object]:
+        return [row["state"] for row in site.containers("convgpu") if row["name"] == made]
+
+    try:
+        assert raw.post(f"{API}/containers/{made}/start").status == 204
+        assert state() == ["running"]
+        assert site("volume", "ls", "-q", "-f", "driver=convgpu:latest") == ""
+        os.kill(scheduler, signal.SIGSTOP)  # the runtime waits two seconds for it
+        assert raw.post(f"{API}/containers/{made}/kill").status == 204
+        site.wait_for("it has ended", lambda: raw.get(f"{API}/containers/{made}/json")["State"]["Status"] == "exited")
+        os.kill(scheduler, signal.SIGCONT)
+        site.wait_for("the scheduler knows", lambda: state() == ["ended"])
+        assert raw.post(f"{API}/containers/{made}/start").status == 204
+        assert state() == ["running"]
+    finally:
+        os.kill(scheduler, signal.SIGCONT)
+        raw.remove(made)
+    site.wait_for("it is gone", lambda: state() == [])
