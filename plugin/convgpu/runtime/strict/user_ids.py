@@ -23,6 +23,7 @@ _SLOTS: Final = (END - FIRST) // SLOT
 WRITERS: Final = FIRST + SLOT * (_SLOTS // 2)
 
 _PING: Final = "net.ipv4.ping_group_range"
+_DOMAIN: Final = "kernel.domainname"  # of --domainname, by the Engine
 # By this `joined` names a namespace of another container.
 _OTHERS: Final = re.compile(r"/proc/\./[0-9]+/fd/[0-9]+")
 # File systems that the kernel mounts only for who owns the namespace: where else they are.
@@ -149,11 +150,16 @@ def with_ids(config: Mapping[str, Any], ids: UserIds) -> dict[str, Any]:
     user = {"type": "user", "path": ids.path} if ids.path else {"type": "user"}
     rows = [{"containerID": inside, "hostID": kernel, "size": count} for inside, kernel, count in ids.rows]
     linux |= {"namespaces": [*spaces, user], "uidMappings": rows, "gidMappings": rows}
-    if _PING in (linux.get("sysctl") or {}):
-        # No group of it may lack in the container.
-        linux["sysctl"] = {**linux["sysctl"], _PING: f"0 {_COMMON - 1}"}
+    sysctls, named = dict(linux.get("sysctl") or {}), {}
+    if _PING in sysctls:
+        sysctls[_PING] = f"0 {_COMMON - 1}"  # no group of it may lack in the container
+    if _DOMAIN in sysctls:
+        # Root of the host alone writes it; runc before 1.2 does not know the other way, and sets no name.
+        named = {"domainname": sysctls.pop(_DOMAIN)}
+    if sysctls or "sysctl" in linux:
+        linux["sysctl"] = sysctls
     own = {str(row.get("type")) for row in spaces if not row.get("path") or (ids.path and _OTHERS.match(row["path"]))}
-    return {**config, "linux": linux, "mounts": list(_owned(config.get("mounts") or (), own))}
+    return {**config, **named, "linux": linux, "mounts": list(_owned(config.get("mounts") or (), own))}
 
 
 def _owned(mounts: Sequence[Mapping[str, Any]], own: set[str]) -> Iterator[dict[str, Any]]:

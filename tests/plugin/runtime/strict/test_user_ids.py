@@ -133,8 +133,11 @@ def test_ids_are_drawn_if_they_are_a_whole_range():
 
 
 def test_a_container_gets_a_user_namespace():
-    config = {"linux": {"namespaces": OWN, "sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "a": "b"}}}
-    linux = with_ids(config, IDS)["linux"]
+    sysctls = {"net.ipv4.ping_group_range": "0 2147483647", "kernel.domainname": "lab", "a": "b"}
+    config = {"linux": {"namespaces": OWN, "sysctl": sysctls}}
+    made = with_ids(config, IDS)
+    assert made["domainname"] == "lab"  # as a sysctl root of the host alone writes it, and nothing started
+    linux = made["linux"]
     rows = [{"containerID": 0, "hostID": FIRST, "size": 65536}]
     assert (linux["uidMappings"], linux["gidMappings"]) == (rows, rows)
     assert linux["namespaces"] == [*OWN, {"type": "user"}]
