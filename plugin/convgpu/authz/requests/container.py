@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.engine_work import long_lines, odd_ends
-from convgpu.authz.requests.host_config import HostConfigRest, beside, read_rest
+from convgpu.authz.requests.host_config import SPEEDS, HostConfigRest, beside, read_rest
 from convgpu.runtime.paths import plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
@@ -116,13 +116,28 @@ def read_request(document: Mapping[str, object]) -> ContainerSettings:
     Raises:
         go_json.Ambiguous: the request can be read in two ways.
     """
-    absent = go_json.field(document, "hostconfig") is None
-    host = document if absent else go_json.child(document, "hostconfig")
+    host = _host_config(document)
     mounts = [*_binds(host), *read_mounts(host), *_anonymous(document, host)]
     networks = go_json.child(go_json.child(document, "networkingconfig"), "endpointsconfig")
     container = _read(document, host, mounts, networks)
-    more = () if absent else beside(document)
+    more = () if host is document else beside(document)
     return replace(container, rest=replace(container.rest, unknown=(*container.rest.unknown, *more)))
+
+
+def request_lengths(document: Mapping[str, object]) -> Iterator[int]:
+    """Return how many things each list of the body of a create names, before anything is made of them."""
+    host = _host_config(document)
+    yield go_json.length(document, "volumes")
+    lists = ("mounts", "binds", "tmpfs", "devices", "devicecgrouprules", "volumesfrom", "devicerequests")
+    for name in (*lists, *SPEEDS):
+        yield go_json.length(host, name)
+    for request in go_json.children(host, "devicerequests"):
+        yield go_json.length(request, "deviceids")
+
+
+def _host_config(document: Mapping[str, object]) -> Mapping[str, object]:
+    absent = go_json.field(document, "hostconfig") is None
+    return document if absent else go_json.child(document, "hostconfig")
 
 
 def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> ContainerSettings:

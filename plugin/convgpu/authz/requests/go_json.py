@@ -6,19 +6,39 @@ the Engine carries out. Therefore names are folded in the same way, and an ambig
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | {0x17F: "s", 0x212A: "k"}
+_FEW: Final = 8  # names that are folded as quickly for each field, in an object that takes less time to make
+_SHOWN: Final = 60  # characters of a name
 
 
 class Ambiguous(ValueError):  # noqa: N818 - the state of a document
     """The document is not JSON, or has not the Engine's types, or can be read in two ways."""
 
 
+class _Object(dict[str, object]):
+    """An object of a request, which folds its names once, and not for each field that is read.
+
+    A request of 1 MB may have 111,000 names, of which a container's reader looks for 80.
+    """
+
+    _spellings: dict[str, list[str]] | None = None
+
+    def spellings(self, name: str) -> Sequence[str]:
+        """Return the names that fold to this one."""
+        if self._spellings is None:
+            self._spellings = {}
+            for key in self:
+                self._spellings.setdefault(fold(key), []).append(key)
+        return self._spellings.get(name, ())
+
+
 def fold(name: str) -> str:
     """Return `name` as Go compares it: in lower case, also the two letters that Go folds to ASCII."""
-    return name.translate(_FOLD)
+    # Of ASCII that is the same, in a tenth of the time.
+    return name.lower() if name.isascii() else name.translate(_FOLD)
 
 
 def has_null_in_list(document: object) -> bool:
@@ -54,10 +74,19 @@ def field(document: Mapping[str, object], name: str) -> object:
     Raises:
         Ambiguous: several names fold to this one.
     """
-    found = [key for key in document if fold(key) == name]
+    if isinstance(document, _Object):
+        found = document.spellings(name)
+    else:
+        found = [key for key in document if fold(key) == name]
     if len(found) > 1:
-        raise Ambiguous(f"it names the same field twice: {', '.join(map(repr, found))}")
+        raise Ambiguous(f"it names the same field twice: {', '.join(f'{key[:_SHOWN]!r}' for key in found[:2])}")
     return document[found[0]] if found else None
+
+
+def length(document: Mapping[str, object], name: str) -> int:
+    """Return how many entries a field has that is a list or an object; 0 for any other, at which its reader ends."""
+    value = field(document, name)
+    return len(value) if isinstance(value, list | dict) else 0
 
 
 def text(document: Mapping[str, object], name: str) -> str:
@@ -141,7 +170,7 @@ def _list(document: Mapping[str, object], name: str) -> list[object]:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    document = dict(pairs)
+    document = _Object(pairs) if len(pairs) > _FEW else dict(pairs)
     if len(document) < len(pairs):
         raise Ambiguous("it names a field twice in one object")
     return document

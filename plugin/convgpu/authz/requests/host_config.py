@@ -33,7 +33,7 @@ _CONFIG: Final = frozenset({
     "networkingconfig", "hostconfig", "platform",
 })  # fmt: skip
 # Shares of a device's speed: the Engine looks for its path as root of the host, and says whether there is one.
-_SPEEDS: Final = (
+SPEEDS: Final = (
     "blkioweightdevice", "blkiodevicereadbps", "blkiodevicewritebps", "blkiodevicereadiops", "blkiodevicewriteiops",
 )  # fmt: skip
 _DEVICE: Final = re.compile(r"/dev/(?:[a-z]+/by-[a-z]+/)?[\w:-][\w:.+-]*", re.ASCII)
@@ -152,6 +152,6 @@ def _others(document: Mapping[str, object], known: frozenset[str]) -> Iterator[s
 
 
 def _odd_speeds(host: Mapping[str, object]) -> Iterator[str]:
-    for name in _SPEEDS:
+    for name in SPEEDS:
         paths = (go_json.text(row, "path") for row in go_json.children(host, name))
         yield from (f"{name} of {path}" for path in paths if not _DEVICE.fullmatch(path))

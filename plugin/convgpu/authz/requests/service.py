@@ -46,6 +46,14 @@ def read_service(document: Mapping[str, object]) -> ContainerSettings:
     )
 
 
+def service_lengths(document: Mapping[str, object]) -> Iterator[int]:
+    """Return how many things each list of a specification names, before anything is made of them."""
+    template = go_json.child(document, "tasktemplate")
+    task = go_json.child(template, "containerspec")
+    yield from (go_json.length(task, name) for name in ("mounts", "secrets", "configs"))
+    yield go_json.length(go_json.child(go_json.child(template, "resources"), "reservations"), "genericresources")
+
+
 def _expanded(mounts: Iterator[MountSettings], name: str) -> tuple[list[MountSettings], list[str]]:
     expanded, opaque = [], []
     for mount in mounts:

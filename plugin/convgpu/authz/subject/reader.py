@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from convgpu.authz.facts.owners import limits_of
 from convgpu.authz.ports import HostDevicePort, HostFacts, Ports
-from convgpu.authz.requests.container import ContainerSettings, MountSettings, read_request
-from convgpu.authz.requests.service import read_service
+from convgpu.authz.requests.container import ContainerSettings, MountSettings, read_request, request_lengths
+from convgpu.authz.requests.service import read_service, service_lengths
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.authz.subject.injection import find_injection
-from convgpu.authz.subject.large_calls import LargeCalls, count_things, refuse_too_many
+from convgpu.authz.subject.large_calls import LargeCalls, count_things, refuse_too_many, refuse_too_many_named
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.cluster.layout import LABEL
 from convgpu.runtime.gpu_requests import is_plain
@@ -41,6 +41,7 @@ class SubjectReader:
             EngineUnreachable: the judgement depends on the Engine's answer.
             Denied: it names too much, or too many calls that do are judged at once.
         """
+        refuse_too_many_named(request_lengths(document))
         container = read_request(document)
         if caller.rules.strict_list is not None:
             refuse_too_many(container, self._containers.image_volumes(container.image))
@@ -53,6 +54,7 @@ class SubjectReader:
         Raises:
             go_json.Ambiguous, EngineUnreachable, Denied: see `requested`.
         """
+        refuse_too_many_named(service_lengths(specification))
         container = self._complete(read_service(specification))
         runtime = self._ports.engine.facts().default_runtime
         if not is_plain(runtime) and not container.known and "NVIDIA_VISIBLE_DEVICES" not in container.environment:

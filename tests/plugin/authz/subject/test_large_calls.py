@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convgpu.authz.requests import go_json
 from convgpu.authz.subject.large_calls import LargeCalls
 from convgpu.authz.verdict import Denied
 
@@ -20,6 +21,66 @@ def test_a_container_names_so_many_things_and_no_more(request: Any, name: str) -
     few, many = harness.judge(volumes(512)), harness.judge(volumes(513))
     assert (few.rule != "too-many", many.rule) == (True, "too-many")
     assert len([kind for kind, _ in harness.engine.asked if kind == "volume"]) == 512
+
+
+def container(rows: list[Any], name: str) -> dict[str, Any]:
+    return {"Image": "x", "HostConfig": {name: rows}}
+
+
+def service(rows: list[Any], name: str) -> dict[str, Any]:
+    return {"Name": "s", "TaskTemplate": {"ContainerSpec": {"Image": "x", name: rows}}}
+
+
+def resources(rows: list[Any], name: str) -> dict[str, Any]:
+    return {"TaskTemplate": {"ContainerSpec": {"Image": "x"}, "Resources": {"Reservations": {name: rows}}}}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((container, name) for name in ("Mounts", "Binds", "Devices", "DeviceCgroupRules", "VolumesFrom")),
+        *((container, name) for name in ("DeviceRequests", "BlkioWeightDevice", "BlkioDeviceReadBps")),
+        *((service, name) for name in ("Mounts", "Secrets", "Configs")),
+        (resources, "GenericResources"),
+    ],
+)
+def test_things_are_counted_before_anything_is_made_of_them(
+    harness: Any, make: Callable[[list[Any], str], dict[str, Any]], name: str
+) -> None:
+    """The last row is of no type that a reader bears: 333,333 mounts took 7 s, and as many requests passed."""
+    uri = "/containers/create" if make is container else "/services/create"
+    assert harness.judge(make([None] * 511 + [7], name), uri).rule == "body-ambiguous"
+    assert harness.judge(make([None] * 512 + [7], name), uri).rule == "too-many"
+
+
+def test_the_names_in_device_requests_count(harness: Any) -> None:
+    def asking(names: int) -> dict[str, Any]:
+        return container([{"Driver": "cdi", "DeviceIDs": ["a"] * (names // 2)}] * 2, "DeviceRequests")
+
+    assert (harness.judge(asking(510)).rule, harness.judge(asking(512)).rule) == ("gpu-needs-limit", "too-many")
+
+
+@pytest.mark.parametrize("place", ["HostConfig", "beside", "alone"])
+def test_a_name_is_folded_once_and_not_for_each_field(strict: Any, monkeypatch: Any, place: str) -> None:
+    """111,000 unknown names took 2 s; they are folded once more to tell that they are unknown."""
+    folded, fold = [], go_json.fold
+    monkeypatch.setattr(go_json, "fold", lambda name: folded.append(name) or fold(name))
+    junk = {f"{number}": 0 for number in range(1000)}
+    host = (
+        {"HostConfig": junk} if place == "HostConfig" else {**junk, **({} if place == "alone" else {"HostConfig": {}})}
+    )
+    assert strict.judge({"Image": "x", **host}).rule == "no-gpu"
+    assert max(map(folded.count, junk)) <= 2
+
+
+def test_a_name_among_many_is_found_in_any_spelling_and_refused_in_two(harness: Any) -> None:
+    more = {f"{number}": 0 for number in range(100)}
+    asks = {**more, "device\u212aequests": 1, "DeviceReque\u017ft\u017f": [{}]}
+    assert harness.judge({"HostConfig": asks}).rule == "gpu-needs-limit"
+    twice = harness.judge({"HostConfig": {**asks, "deviceRequests": [], "devicerequests": []}})
+    assert twice.message.endswith("names the same field twice: 'DeviceReque\u017ft\u017f', 'deviceRequests'.")
+    # Of a field that nobody reads it is no matter.
+    assert harness.judge({"HostConfig": {**more, "odd": 1, "Odd": 2}}).rule == "no-gpu"
 
 
 def test_volumes_of_its_image_count_under_strict_rules(strict: Any) -> None:
