@@ -14,7 +14,7 @@ from convgpu.authz.judge import Judge
 from convgpu.authz.ports import EngineUnreachable, GpuPath, HostFacts, NoJobs, Ports, Way
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, parse_rules
-from convgpu.authz.verdict import NOT_JUDGED
+from convgpu.authz.verdict import NOT_JUDGED, Denied
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol.records import Container, Device, Placement, Share
 from convgpu.protocol.sizes import parse_size
@@ -165,7 +165,10 @@ class Harness:
     def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local", headers=None):
         """Return the verdict about a call; a body that is not bytes goes as JSON."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        call = route(method, uri, strict=self.rules.strict_list is not None)
+        try:
+            call = route(method, uri, strict=self.rules.strict_list is not None)
+        except Denied as denied:
+            return denied.refusal.verdict()
         if call is None:
             return NOT_JUDGED
         return self._judge().judge(call, raw, user, self.rules, headers)

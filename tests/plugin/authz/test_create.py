@@ -356,7 +356,7 @@ def test_folding_joins_only_what_go_joins():
 @pytest.mark.parametrize("part", ["/", "/start", "a/", "/v1", "%2F", "/containers/x"])
 def test_the_time_for_an_address_is_linear(part):
     # Linear: cubic would be hours.
-    assert route("POST", "/containers/" + part * 20_000 + "/nothing") is None
+    assert route("POST", "/containers/" + part * (8000 // len(part)) + "/nothing") is None
 
 
 def test_a_body_of_five_megabytes_is_judged(harness):

@@ -138,7 +138,13 @@ _TABLE: Final = (
 
 
 def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall:
-    """Return what is judged of a call; `path` is decoded and has no version and no slash at its ends."""
+    """Return what is judged of a call.
+
+    Args:
+        method: of HTTP, in capitals.
+        path: decoded, without a version and without a slash at its ends.
+        query: its parameters; they matter where `is_judged_by_query`.
+    """
     if (call := _judged_by_query(method, path, query)) is not None:
         return call
     if method == "POST" and (starts := _STARTS.fullmatch(path)) is not None:
@@ -150,6 +156,13 @@ def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) 
                 return call
             return replace(call, containers=(found["name"],), lists_processes=path.endswith("/top"))
     return OtherCall(unknown=True)
+
+
+def is_judged_by_query(method: str, path: str) -> bool:
+    """Tell whether the parameters of a call say what it does, so that `read_other_call` needs them."""
+    if method == "POST":
+        return path in {"commit", "images/create"}
+    return method == "GET" and _RECORDS.fullmatch(path) is not None
 
 
 def _judged_by_query(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall | None:

@@ -18,7 +18,7 @@ from convgpu.authz.ports import Document, HostFacts, Ports
 from convgpu.authz.requests.callers import LOCAL, caller
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, RulesError, parse_rules
-from convgpu.authz.verdict import Verdict
+from convgpu.authz.verdict import Denied, Verdict
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused
 from convgpu.cli.terminal.options import volume_driver
 from convgpu.protocol.records import Container, Device
@@ -110,7 +110,10 @@ def _question(document: Mapping[str, Any]) -> tuple[str, str, bytes, str, Docume
 
 
 def _judge(rules: Rules, driver: str, method: str, uri: str, body: bytes, user: str, seen: Document | None) -> Verdict:
-    call = route(method, uri, strict=rules.strict_list is not None)
+    try:
+        call = route(method, uri, strict=rules.strict_list is not None)
+    except Denied as denied:
+        return denied.refusal.verdict()
     if call is None:
         return Verdict(allow=True, rule="not-judged")
     if user in rules.administrators:

@@ -7,9 +7,9 @@ from typing import Final
 
 from convgpu.authz.judge import Judge
 from convgpu.authz.requests.callers import caller
-from convgpu.authz.requests.routes import route
+from convgpu.authz.requests.routes import is_judged, route
 from convgpu.authz.site.rules import Rules
-from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
+from convgpu.authz.verdict import NOT_JUDGED, Denied, Refusal, Verdict, allow
 from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 
@@ -20,6 +20,7 @@ _log: Final = logging.getLogger(__name__)
 _PREPARES: Final = b"/exec"
 # In answers about starts; the address may be spelled with them.
 _STARTS: Final = (b"/start", b"/restart", b"%")
+_WOULD_BE: Final = "would be denied: %.300s of %s: %s"
 PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
@@ -39,9 +40,9 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
         return None
     try:
         request = wire.decode_authorization(raw)
-    except wire.Malformed:
-        return None
-    return PASS if route(request.method, request.uri, strict=strict) is None else None
+        return None if is_judged(request.method, request.uri, strict=strict) else PASS
+    except (wire.Malformed, Denied):
+        return None  # who judges it says so
 
 
 class Authorizer:
@@ -86,6 +87,8 @@ class Authorizer:
             if call is not None:
                 made = request.answer() if request.status == HTTPStatus.CREATED else b""
                 self._judge.note(call, made, caller(request.user, request.user_method), rules)
+        except Denied:
+            return PASS  # nobody has judged it by its address, so nothing of it was begun
         except Exception:
             # What is not noted is refused when it is to start, or counts as starting for a while.
             _log.exception("an answer of the Engine could not be read")
@@ -98,17 +101,23 @@ class Authorizer:
 
     def _decide(self, request: wire.AuthorizationRequest) -> Verdict:
         rules = self._rules()
-        call = route(request.method, request.uri, strict=rules.strict_list is not None)
+        user = caller(request.user, request.user_method)
+        free = "off" if rules.mode == "off" else "administrator" if user in rules.administrators else ""
+        try:
+            call = route(request.method, request.uri, strict=rules.strict_list is not None)
+        except Denied as denied:
+            self.judged += 1
+            if not free and rules.mode == "audit":
+                _log.warning(_WOULD_BE, request.uri, user, denied.refusal.text)
+                free = "audit"
+            # Of a start that passes so no permission is noted, as nobody knows of which container it is.
+            return allow(free) if free else denied.refusal.verdict()
         if call is None:
             return NOT_JUDGED
         self.judged += 1
-        user = caller(request.user, request.user_method)
-        if rules.mode == "off":
+        if free:
             self._judge.permit(call)
-            return allow("off")
-        if user in rules.administrators:
-            self._judge.permit(call)
-            return allow("administrator")
+            return allow(free)
         if rules.mode in {"enforce", "strict"}:
             return self._judge.judge(call, request.body(), user, rules, request.headers)
         try:
@@ -118,7 +127,7 @@ class Authorizer:
             reason = _logged(verdict)
         except Exception as error:  # whatever it is: in this mode nothing is in anybody's way
             reason = f"{type(error).__name__}: {error}"
-        _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
+        _log.warning(_WOULD_BE, request.uri, user, reason)
         self._judge.permit(call)
         return allow("audit")
 

@@ -13,7 +13,7 @@ from convgpu.authz.site.rules import parse_rules
 from convgpu.authz.verdict import Refusal
 from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.authorization import PASS, Authorizer
+from convgpu.plugin.docker_api.authorization import PASS, Authorizer, pass_at_once
 from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.plugin.engine.facts import EngineView
 
@@ -158,3 +158,22 @@ def test_what_passes_although_it_would_be_refused_is_noted(rules, permitted):
         json.dumps(call({}, uri="/containers/c/start")).encode()
     )
     assert (noted, answer == PASS) == (permitted, bool(permitted))
+
+
+TOO_LONG = json.dumps(call({}, uri=f"/containers/{'a' * 9000}/start")).encode()
+
+
+@pytest.mark.parametrize(
+    "rules", ["", 'mode = "strict"', 'mode = "off"', 'mode = "audit"', 'administrators = ["local"]']
+)
+def test_an_address_that_is_too_long_is_not_read(rules, caplog):
+    """Neither before the call nor after it; rules that do not hold refuse nothing."""
+    authorizer = Authorizer(SimpleNamespace(), lambda: parse_rules(rules))
+    assert pass_at_once(wire.AUTHORIZE_REQUEST, TOO_LONG, strict=authorizer.is_strict) is None
+    answer = json.loads(authorizer.answer(TOO_LONG))
+    holds = rules in {"", 'mode = "strict"'}
+    assert (answer["Allow"], answer["Msg"].partition(":")[0]) == (not holds, "address-too-long" if holds else "")
+    assert ("would be denied" in caplog.text) is ("audit" in rules)
+    assert max(map(len, caplog.messages), default=0) < 1000
+    caplog.clear()
+    assert (authorizer.note(TOO_LONG), caplog.messages) == (PASS, [])
