@@ -1,6 +1,7 @@
 """Swarm services are judged by the containers that their tasks will be."""
 
 import pytest
+import strict_site
 from engine_says import HOOK
 
 from convgpu.authz.site.rules import parse_rules
@@ -120,3 +121,87 @@ def test_a_rollback_is_judged_by_the_previous_specification(harness):
 def test_a_service_that_is_a_plugin(harness):
     body = {"TaskTemplate": {"Runtime": "plugin", "PluginSpec": {"Name": "x"}}}
     assert harness.judge(body, "/services/create").rule == "plugin-management"
+
+
+@pytest.fixture
+def listed(strict):
+    """Strict rules whose list has services."""
+    strict.rules = parse_rules(strict_site.RULES.replace('calls = ["commit"]', 'calls = ["services"]'))
+    strict.engine.images["i"] = {"Config": {}}
+    return strict
+
+
+def mounted(kind, **options):
+    return {"Mounts": [{"Type": kind, "Source": "v", "Target": "/x", **options}]}
+
+
+def logging(driver, **options):
+    return {"LogDriver": {"Name": driver, "Options": options}}
+
+
+HOUR = 3600 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("task", "template", "rule"),
+    [
+        ({"Healthcheck": {"Test": ["CMD"], "Interval": 10**9}}, {}, "strict-fields"),
+        ({"Sysctls": {"net.ipv4.ip_forward": "1"}}, {}, "strict-sysctls"),
+        ({"StopGracePeriod": 10**18}, {}, "strict-fields"),
+        ({"StopGracePeriod": HOUR + 10**9}, {}, "strict-fields"),
+        ({"StopGracePeriod": -1}, {}, "strict-fields"),
+        ({"Groups": ["video", ""]}, {}, "strict-fields"),
+        (mounted("cluster"), {}, "strict-fields"),
+        (mounted("image"), {}, "strict-fields"),
+        (mounted("volume", VolumeOptions={"NoCopy": True, "Subpath": "a/b"}), {}, "strict-fields"),
+        (mounted("volume", OfTomorrow=1, VolumeOptions={"NoCopy": True}), {}, "strict-fields"),
+        ({"Privileges": {"SELinuxContext": {"Disable": True}}}, {}, "strict-security"),
+        ({"Privileges": {"SELinuxContext": {"Type": "spc_t"}}}, {}, "strict-security"),
+        ({"Privileges": {"OfTomorrow": {"Mode": "none"}}}, {}, "strict-fields"),
+        ({"OfTomorrow": True}, {}, "strict-fields"),
+        ({}, {"OfTomorrow": True}, "strict-fields"),
+        ({}, logging("syslog"), "strict-drivers"),
+        ({}, logging("syslog", **{"syslog-tls-ca-cert": "/etc/shadow"}), "strict-fields"),
+        ({}, logging("json-file", tag='{{pad "x" 100000000 0}}'), "strict-fields"),
+        ({}, logging("json-file", **{"max-file": "1000000", "max-size": "1"}), "strict-fields"),
+        ({"Labels": {"x": "y" * 40_000}}, logging("json-file", labels="x"), "strict-fields"),
+        ({}, {"Networks": [{"Target": "n", "DriverOpts": {"of.tomorrow": "1"}}]}, "strict-fields"),
+    ],
+)
+def test_a_service_has_no_more_than_a_container_under_strict_rules(listed, task, template, rule):
+    body = service(**task)
+    body["TaskTemplate"] |= template
+    assert listed.judge(body, "/services/create").rule == rule
+    listed.engine.services["s"] = {"PreviousSpec": body, "Spec": service()}
+    assert listed.judge(service(), "/services/s/update?version=1&rollback=previous").rule == rule
+    listed.rules = parse_rules("")
+    assert listed.judge(body, "/services/create").rule == "no-gpu"
+
+
+def test_what_commands_say_of_services_passes_under_strict_rules(listed):
+    """As `docker service create` and `docker stack deploy` send them, and the Engine shows them."""
+    task = {
+        "Labels": {"com.docker.stack.namespace": "s"},
+        "Command": ["x"],
+        "Init": False,
+        "Privileges": {"CredentialSpec": None, "SELinuxContext": None, "NoNewPrivileges": True},
+        "StopGracePeriod": HOUR,
+        "Healthcheck": {"Test": ["CMD", "true"], "Interval": 10**9, "Retries": 3},
+        "DNSConfig": {},
+        "Sysctls": {"net.core.somaxconn": "511"},
+        "Groups": ["video"],
+        "Isolation": "default",
+        **mounted("volume", VolumeOptions={"NoCopy": True, "Labels": {"x": "y"}}),
+    }
+    body = service(**task)
+    body["TaskTemplate"] |= {
+        "Resources": {"Limits": {"NanoCPUs": 10**9}, "Reservations": {}},
+        "RestartPolicy": {"Condition": "any", "Delay": 5 * 10**9, "MaxAttempts": 0},
+        "Placement": {"Platforms": [{"Architecture": "amd64", "OS": "linux"}]},
+        "Networks": [{"Target": "n", "Aliases": ["s"]}],
+        **logging("json-file", **{"max-size": "10m", "max-file": "5", "tag": "{{.Name}}"}),
+        "ForceUpdate": 1,
+        "Runtime": "container",
+    }
+    body |= {"Mode": {"Replicated": {"Replicas": 2}}, "EndpointSpec": {"Mode": "vip"}, "Networks": None}
+    assert listed.judge(body, "/services/create").rule == "no-gpu"

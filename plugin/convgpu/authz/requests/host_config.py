@@ -119,7 +119,7 @@ def endpoint_options(endpoints: Iterable[object]) -> tuple[tuple[str, str], ...]
 
 def odd_updates(document: Mapping[str, object]) -> Iterator[str]:
     """Return fields with a value of `POST /containers/NAME/update` that are neither a share nor a restart policy."""
-    yield from _others(document, _FREE | {"restartpolicy"})
+    yield from others(document, _FREE | {"restartpolicy"})
     yield from _odd_speeds(document)
 
 
@@ -132,21 +132,21 @@ def beside(document: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _unknown(host: Mapping[str, object]) -> Iterator[str]:
-    yield from _others(host, _FREE | _READ | _CONFIG)
+    yield from others(host, _FREE | _READ | _CONFIG)
     yield from _odd_speeds(host)
     if "" in go_json.texts(host, "groupadd"):  # at which Engine 28.5 ends the start amid its work, and answers nothing
         yield "GroupAdd of no group"
     for mount in go_json.children(host, "mounts"):
         if (kind := go_json.text(mount, "type")) not in _MOUNT_KINDS:
             yield f"mount type {kind}"
-        yield from (f"mount {name}" for name in _others(mount, _MOUNT | _MOUNT_OPTIONS.keys()))
+        yield from (f"mount {name}" for name in others(mount, _MOUNT | _MOUNT_OPTIONS.keys()))
         for part, known in _MOUNT_OPTIONS.items():
-            yield from (f"mount {part} {name}" for name in _others(go_json.child(mount, part), known))
+            yield from (f"mount {part} {name}" for name in others(go_json.child(mount, part), known))
     for part, known in _PARTS.items():
-        yield from (f"{part} {name}" for name in _others(go_json.child(host, part), known))
+        yield from (f"{part} {name}" for name in others(go_json.child(host, part), known))
 
 
-def _others(document: Mapping[str, object], known: frozenset[str]) -> Iterator[str]:
+def others(document: Mapping[str, object], known: frozenset[str]) -> Iterator[str]:
     """Return the fields with a value that are not among these."""
     return (name for name, value in document.items() if value and go_json.fold(name) not in known)
 
