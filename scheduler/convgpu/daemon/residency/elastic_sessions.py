@@ -322,6 +322,8 @@ class ElasticSessions:
             log.error("the host gives %d of %d MiB: %s", report.size >> 20, self._pool.size >> 20, reason)
         changed = report.size != self.host_memory.size
         self.host_memory = report
+        if self._porter is not None and not report.size and not self._known:
+            self._porter.rest(lambda: bool(self._known))
         for device in self._pool.capacity if changed else ():
             share, slack = self._pool.share(device, report.size)
             self._driver.dispatch(r.PoolChanged(device, share, slack, p.PIECE_SIZE))

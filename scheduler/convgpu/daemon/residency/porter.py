@@ -27,6 +27,7 @@ _PACKET: Final = 4096
 FIRST_PAUSE: Final = 0.1  # seconds before a porter that ended is started again
 MOST_PAUSE: Final = 30.0
 STEADY: Final = 10.0  # seconds from its first report on after which it counts as running well
+RESTING: Final = 60.0  # seconds without a process that could leave, after which it ends
 _GRACE: Final = 0.2  # seconds for the pieces at hand; and as many for the kernel to end a porter that was killed
 
 
@@ -63,6 +64,7 @@ class Porter:
         self._control: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._adoption: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
         self._pause = FIRST_PAUSE
         self._serves_since: float | None = None  # its first report, which each one makes once it has the pool
 
@@ -178,12 +180,28 @@ class Porter:
 
     def stop(self) -> None:
         """Stop the porter. What is out stays out, for the next one; without any, nothing is left on the host."""
-        for timer in (self._timer, self._adoption):
+        for timer in (self._timer, self._adoption, self._rest):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._adoption = None
+        self._timer = self._adoption = self._rest = None
         self._close()
         self._files.pool.give_back()
+
+    def rest(self, is_needed: Callable[[], bool]) -> None:
+        """End the porter in a minute unless it is needed then: its contexts are memory of the devices."""
+        if self._rest is None:
+            self._rest = self._loop.call_later(RESTING, self._end_rest, is_needed)
+
+    def _end_rest(self, is_needed: Callable[[], bool]) -> None:
+        self._rest = None
+        if self._control is None or self._process is None or is_needed():
+            return
+        log.info("the porter pid=%d ends: no process is there whose memory could leave", self._process.pid)
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        _reap_apart(self._process)  # the driver takes a moment for its contexts
+        self._control = self._process = None
+        self.adopt()
 
     def copies_of(self, pid: int, started: int) -> Mapping[str, int]:
         """Return the bytes of complete copies of a process, by device.

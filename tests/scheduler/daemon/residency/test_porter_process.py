@@ -125,6 +125,39 @@ def test_a_porter_that_served_starts_soon(tmp_path: Path, monkeypatch: pytest.Mo
     assert asyncio.run(pauses(program, tmp_path / "p")) == [0.01] * 3
 
 
+def test_a_porter_that_nobody_needs_gives_the_devices_their_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One container whose memory could leave had 526 MiB of each GPU until the scheduler was started again."""
+    monkeypatch.setattr(module, "RESTING", 0.0)
+    program = tmp_path / "porter"
+    program.write_text(f"#!{sys.executable} -IS\nimport os, sys\nos.read(int(sys.argv[1].partition('=')[2]), 1)\n")
+    program.chmod(0o755)
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        porter = Porter(loop, PorterFiles(program, "", PoolFiles(tmp_path / "p/pool")), print, lambda: None)
+        for is_needed in (True, False):
+            porter.start()
+            process = porter._process
+            assert process is not None
+            asked = asyncio.Event()
+
+            def answer(answer: bool = is_needed, asked: asyncio.Event = asked) -> bool:
+                asked.set()
+                return answer
+
+            porter.rest(answer)
+            await asked.wait()
+            assert porter.runs == is_needed
+        assert await asyncio.to_thread(process.wait) == 0
+        porter.start()  # for the next process
+        assert porter.runs
+        porter.stop()
+
+    asyncio.run(check())
+
+
 def test_without_a_thread_to_wait_for_it_the_scheduler_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
