@@ -73,6 +73,7 @@ class State:
         sessions: container of each session.
         queue: the allocations without an answer that no grant holds.
         arrived: those of them that began to wait since all were last tried in vain (allocation/retries.py).
+        lacks_reserves: what was reserved for admitted containers was taken where a device was overcommitted.
         reserved: those of them whose containers are admitted as a whole, and have idle memory that is nobody else's.
         deferred: the allocations that are leased and wait for room on the card.
         residency: where the memory of elastic containers lies.
@@ -111,6 +112,7 @@ class State:
         self.deferred = Queue(capacity)
         self.residency = Residency(capacity)
         self.unreserved: dict[str, None] = {}
+        self.lacks_reserves = False
         self.reserved: dict[int, PendingAllocation] = {}
         self.unrecorded: list[PendingAllocation] = []
         self.unrecorded_deferred: list[PendingAllocation] = []

@@ -80,18 +80,25 @@ def admit(state: State, pending: PendingAllocation, passed: Turn | None) -> None
 
 
 def reserve_again(state: State) -> None:
-    """Reserve the whole limits of containers that an earlier scheduler had admitted, where all of a gang's are free.
+    """Reserve the whole limits of admitted containers that lack some of it, where all that a gang's lack is free.
 
-    Their processes came back with what they hold, and nobody was granted anything since.
+    An earlier scheduler had admitted them, and their processes came back with what they hold; or external memory was
+    in the place of what was reserved, and has ended. Nobody else is granted anything before.
     """
+    state.lacks_reserves = False
     admitted: dict[str, list[str]] = {}
     for name, container in state.containers.items():
         if container.is_admitted:
             admitted.setdefault(f"gang {container.gang}" if container.gang else name, []).append(name)
     for names in admitted.values():
-        if all(size <= state.ledger.free[device] for device, size in _lacking(state, names).items()):
+        lacking = _lacking(state, names)
+        if not any(lacking.values()):
+            continue
+        if all(size <= state.ledger.free[device] for device, size in lacking.items()):
             for name in names:
                 _reserve(state, name)
+        else:
+            state.lacks_reserves = True
 
 
 def _reserve(state: State, name: str) -> None:

@@ -34,12 +34,21 @@ class ReclaimLadder:
         self._ledger.update_deficits()
 
     def take_idle_of_overcommitted(self) -> None:
-        """Take the idle grants of overcommitted devices, whether or not an allocation waits."""
-        overcommitted = self._ledger.overcommitted
-        for name in list(self._ledger.holders) if overcommitted else ():
-            for device in overcommitted:
-                if device in self._ledger.accounts[name]:
+        """Take the idle grants of overcommitted devices, whether or not an allocation waits.
+
+        Of what is reserved no more than the overcommit, from who was admitted last: it is not free for others, and
+        `reserve_again` gives it back.
+        """
+        for device in self._ledger.overcommitted:
+            holders = [name for name in self._ledger.holders if device in self._ledger.accounts[name]]
+            admitted = [name for name in holders if self._state.containers[name].is_admitted]
+            for name in holders:
+                if not self._state.containers[name].is_admitted:
                     self._ledger.take_idle(name, device)
+            for name in reversed(admitted):
+                beyond = max(-self._ledger.free[device], 0)
+                self._ledger.take_idle(name, device, self._ledger.accounts[name][device].grant - beyond)
+                self._state.lacks_reserves = True
         self._ledger.update_deficits()
 
     def climb(self) -> bool:

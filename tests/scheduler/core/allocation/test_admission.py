@@ -97,6 +97,33 @@ def test_what_was_reserved_and_is_taken_now_is_left_to_who_has_it() -> None:
     host.check()
 
 
+@pytest.mark.parametrize("gang", ["", "train"])
+def test_what_is_reserved_goes_to_nobody_while_external_memory_is_in_its_place(gang: str) -> None:
+    """A program past the hook, for five seconds, let another container have what was reserved as long as it ran."""
+    host = make_host(16)
+    names = ("a", "b") if gang else ("a",)
+    for name in names:
+        host.create(name, {"gpu": 15 // len(names)}, is_whole=True, gang=gang)
+    host.create("other", {"gpu": 5})
+    sessions = [host.start(name) for name in names]
+    for session in sessions:
+        host.allocate(session, 1)
+    reserved = grants(host, *names)
+    waiting = host.allocate(host.start("other"), 4)
+    assert (reserved, waiting in host.pending) == ([15 // len(names)] * len(names), True)
+    for external in (3, 1, 4):
+        host.dispatch(e.CapacityChanged("gpu", 16 - external))
+        assert (sum(grants(host, *names)) <= 16 - external, waiting in host.pending) == (True, True)
+        host.check()
+    host.dispatch(e.CapacityChanged("gpu", 16))
+    assert waiting in host.pending
+    for session in sessions:
+        assert host.allocate(session, 15 // len(names) - 1) in host.answers  # it never waits again
+        host.end(session)
+    assert waiting in host.answers
+    host.check()
+
+
 def test_whether_what_is_reserved_was_taken() -> None:
     host = make_host(16)
     host.create("whole", {"gpu": 10}, is_whole=True)
