@@ -93,6 +93,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "libraries/next.c", "-ldl")
     include = f"-I{SOURCES.parents[2] / 'hook/include'}"
     compile_c(folder / "libinterrupting.so", "-shared", "-fPIC", include, SOURCES / "libraries/interrupting.c")
+    compile_c(folder / "libdetaining.so", "-shared", "-fPIC", SOURCES / "libraries/detaining.c")
     version_script = f"-Wl,--version-script={SOURCES}/libraries/versioned.map"
     compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "libraries/versioned.c")
     (folder / "newer").mkdir()

@@ -129,22 +129,37 @@ static bool keep(struct range *range, uint64_t *given) {
     return true;
 }
 
+/* A range that a thread is freeing. The thread waits for the device without a lock. */
+struct freeing {
+    CUdeviceptr address;
+    uint64_t id;
+    CUcontext context;
+};
+
+/* The range, if it is still this thread's: while it waited, the mover or the end of the context may have
+ * ended it, and another thread may have been given its addresses. The lock is held. */
+static struct range *find_freed(const struct freeing *freeing) {
+    struct range *range = ranges_find(freeing->address);
+    return range && range->id == freeing->id ? range : NULL;
+}
+
 /* After a free: the range goes into the cache or back to the device, or stays for the mover. */
-static void finish(CUdeviceptr address, bool quiet) {
+static void finish(const struct freeing *freeing, bool quiet) {
     uint64_t given = 0;
-    int device = -1;
+    int device = 0;
     ranges_lock();
-    struct range *range = ranges_find(address);
-    if (quiet) range->quiet = RANGE_QUIET;
-    if (quiet && range->out == 0 && range->moving == 0) {
+    struct range *range = find_freed(freeing);
+    bool stays = range && (!quiet || range->out > 0 || range->moving > 0);
+    if (range && quiet) range->quiet = RANGE_QUIET;
+    if (range && !stays) {
         device = range->device;
         if (!keep(range, &given)) {
-            range = ranges_find(address);
+            range = ranges_find(freeing->address);
             given += end_range(range);
         }
     }
     ranges_unlock();
-    if (device < 0)
+    if (stays)
         queue_wake();
     else if (given > 0)
         headroom_give_movable(device, given);
@@ -164,38 +179,40 @@ static bool synchronise(CUcontext context, CUresult *result) {
 }
 
 /* Sets the state of a range that is live. False when there is none. */
-static bool set_freed(CUdeviceptr address, CUcontext *context) {
+static bool set_freed(struct freeing *freeing) {
     ranges_lock();
-    struct range *range = ranges_find(address);
+    struct range *range = ranges_find(freeing->address);
     bool live = range && range->state == RANGE_LIVE;
     if (live) {
         range->state = RANGE_FREED;
         range->quiet = RANGE_LOUD;
-        *context = range->context;
+        freeing->id = range->id;
+        freeing->context = range->context;
     }
     ranges_unlock();
     return live;
 }
 
-static void set_live(CUdeviceptr address) {
+static void set_live(const struct freeing *freeing) {
     ranges_lock();
-    struct range *range = ranges_find(address);
+    struct range *range = find_freed(freeing);
     if (range) range->state = RANGE_LIVE;
     ranges_unlock();
 }
 
 bool backing_free(CUdeviceptr address, CUresult *result) {
-    CUcontext context, current;
+    struct freeing freeing = {.address = address};
+    CUcontext current;
     int device;
     if (ranges_is_empty() || !backing_has(address)) return false;
     *result = device_current(&current, &device);
     if (*result != CUDA_SUCCESS) return true; /* the driver's own error */
-    if (!set_freed(address, &context)) return false;
-    bool quiet = synchronise(context, result);
+    if (!set_freed(&freeing)) return false;
+    bool quiet = synchronise(freeing.context, result);
     if (*result == CUDA_SUCCESS)
-        finish(address, quiet);
+        finish(&freeing, quiet);
     else
-        set_live(address); /* an error of the device, which every call returns from now on */
+        set_live(&freeing); /* an error of the device, which every call returns from now on */
     return true;
 }
 
@@ -295,7 +312,8 @@ static void backing_unmark(CUcontext context) {
 }
 
 /* Ends the first range behind the address that dies with the context. Pieces that are out or on their way are
- * the mover's to end. Returns its device, or -1 when there is none. */
+ * the mover's to end: a thread that is freeing the range does not find it by its id any more. Returns its
+ * device, or -1 when there is none. */
 static int drop_after(uint64_t *address, CUcontext context, uint64_t *size) {
     struct range *range = ranges_after(*address);
     while (range && (range->context != context || !range->dying)) range = ranges_after(range->address);
@@ -306,6 +324,7 @@ static int drop_after(uint64_t *address, CUcontext context, uint64_t *size) {
     cache_forget(range->address);
     range->state = RANGE_FREED;
     range->quiet = RANGE_QUIET;
+    ranges_rename(range);
     if (range->out > 0 || range->moving > 0) return device;
     *size = end_range(range);
     return device;

@@ -20,7 +20,9 @@ enum range_state {
     RANGE_FREED,  /* by the program: it ends once nothing uses it any more */
 };
 
-/* Whether something that was submitted before the free may still use a freed range. */
+/* Whether something that was submitted before the free may still use a freed range. The thread that frees it
+ * waits for that without the lock, and so may the mover: who is first ends the range, and the thread sees by
+ * the id whether it did. */
 enum range_quiet {
     RANGE_LOUD,  /* it may */
     RANGE_ASKED, /* a synchronisation is on its way, which will tell */
@@ -60,7 +62,7 @@ struct range *ranges_after(uint64_t address);
 
 void ranges_remove(struct range *range);
 
-/* Gives the range a new id: it is another allocation of the program. */
+/* Gives the range a new id: it is another allocation of the program, or none. */
 void ranges_rename(struct range *range);
 
 /* How many there are; read without the lock, to pass by quickly. */

@@ -26,9 +26,18 @@ def porter(
 
 
 @pytest.fixture
-def elastic(start: Start, scheduler: ScriptedScheduler, porter: ScriptedPorter) -> Elastic:
+def preload() -> tuple[str, ...]:
+    """Libraries of tests/hook/programs/libraries that the program has beside the hook."""
+    return ()
+
+
+@pytest.fixture
+def elastic(
+    start: Start, scheduler: ScriptedScheduler, porter: ScriptedPorter, programs: Path, preload: tuple[str, ...]
+) -> Elastic:
     """A program with a context and 4 GiB of headroom, and a carrier."""
-    session = open_session(start(), scheduler, headroom=4 * GIB, flags=PageFlag.ELASTIC)
+    program = start(preload=tuple(programs / library for library in preload))
+    session = open_session(program, scheduler, headroom=4 * GIB, flags=PageFlag.ELASTIC)
     process = Elastic(session.program, session.peer, session.page, session.context, porter)
     process.carrier()
     assert porter.receive() == Frame(READY)

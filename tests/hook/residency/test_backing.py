@@ -1,19 +1,23 @@
 """Large allocations of an elastic process: addresses, charges, and the cache of freed ones."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from daemon import wait_until
 from elastic_process import Elastic
 from gpu_host import until
-from hooked_program import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Result
+from hooked_program import ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Result
 from scripted_session import GIB, MIB
 
-from convgpu.protocol.messages import Accepted, Allocate, Query, Rejected, Usage
+from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, Query, Rejected, Usage
 from convgpu.protocol.residency import messages as r
-from convgpu.protocol.wire import AllocateFlag, Reason
+from convgpu.protocol.wire import AllocateFlag, Outcome, Reason
 
 UNTOUCHED = "0x5a5a"
 ALL = 4 * GIB
 PIECE = 64 * MIB
+SIZE = 8 * MIB
 
 
 def test_large_allocations_can_leave_and_small_ones_are_fixed(elastic: Elastic) -> None:
@@ -135,6 +139,91 @@ def test_fixed_memory_beyond_the_share_is_asked_for(elastic: Elastic) -> None:
     assert (elastic.page.read(0), elastic.page.read_fixed(0)) == (ALL, 2 * MIB)
     [line] = elastic.program.end()
     assert "raise the option `fixed`" in line
+
+
+class Freeing:
+    """Thread 1 stands in cuMemFree, behind a kernel and then as long as it is detained (libraries/detaining.c).
+
+    Thread 2 has a context of its own.
+    """
+
+    def __init__(self, elastic: Elastic, folder: Path, *, fails: bool = False) -> None:
+        self._elastic, self._detained = elastic, folder / "detained"
+        self.address = elastic.filled(SIZE, 1)
+        elastic.call("join", 1)
+        elastic.program.begin("create2 0", 2)
+        request, message = elastic.peer.receive()
+        assert isinstance(message, Context)
+        elastic.peer.send(ContextSize(0), request)
+        assert elastic.program.result(2).code == SUCCESS
+        self.unused = elastic.page.read(0) + SIZE
+        elastic.call("hold 0 0")
+        if fails:
+            elastic.call("stray 0")  # behind the kernel
+        (folder / "detain").touch()
+        elastic.program.begin(f"free {self.address}", 1)
+        assert until(self._detained.exists, bool)
+
+    def ended_by_a_stop(self) -> None:
+        self._elastic.order(r.Stop(1, 10000))
+        self._elastic.call("let 0", 3)
+        assert self._elastic.stopped(1).outcome == Outcome.DRAINED
+        self._see_the_end()
+        self._elastic.order(r.Go(1))
+
+    def ended_with_its_context(self) -> None:
+        self._elastic.call("release 0")
+        self._see_the_end()
+
+    def _see_the_end(self) -> None:
+        assert until(lambda: self._elastic.page.read(0), lambda room: room == self.unused) == self.unused
+
+    def goes_on(self) -> int:
+        """Let the thread go on; return what cuMemFree says."""
+        self._detained.unlink()
+        return self._elastic.program.result(1).code
+
+
+ENDS = [Freeing.ended_by_a_stop, Freeing.ended_with_its_context]
+detaining = pytest.mark.parametrize("preload", [("libdetaining.so",)])
+
+
+@detaining
+@pytest.mark.parametrize("end", ENDS)
+def test_what_somebody_else_has_ended_meanwhile_is_freed(
+    elastic: Elastic, tmp_path: Path, end: Callable[[Freeing], None]
+) -> None:
+    freeing = Freeing(elastic, tmp_path)
+    end(freeing)
+    assert freeing.goes_on() == SUCCESS
+    assert elastic.page.read(0) == freeing.unused
+
+
+@detaining
+@pytest.mark.parametrize("end", ENDS)
+def test_a_free_that_ends_late_leaves_the_next_range_at_its_address_alone(
+    elastic: Elastic, tmp_path: Path, end: Callable[[Freeing], None]
+) -> None:
+    freeing = Freeing(elastic, tmp_path)
+    end(freeing)
+    assert elastic.call(f"alloc {SIZE}", 2) == freeing.address
+    elastic.call(f"fill {freeing.address} {SIZE} 3", 2)
+    assert freeing.goes_on() == SUCCESS
+    assert elastic.call(f"alloc {SIZE}", 2) != freeing.address  # which is live, and in no cache
+    assert elastic.call(f"compare {freeing.address} {SIZE} 3", 2) == 0
+    elastic.call(f"free {freeing.address}", 2)
+
+
+@detaining
+def test_a_free_that_fails_late_does_not_make_the_next_range_at_its_address_live(
+    elastic: Elastic, tmp_path: Path
+) -> None:
+    freeing = Freeing(elastic, tmp_path, fails=True)
+    freeing.ended_by_a_stop()
+    assert elastic.call(f"alloc {SIZE}", 2) == freeing.address
+    elastic.call(f"free {freeing.address}", 2)
+    assert freeing.goes_on() == ILLEGAL_ADDRESS
+    assert elastic.program.call(f"free {freeing.address}", 2).code == INVALID_VALUE
 
 
 @pytest.mark.parametrize("share", ["syncmemops {}", "givedmabuf {} 4096", "givebind {object} {} 2097152"])

@@ -58,6 +58,8 @@ CUresult run_work(const char *command, const size_t *number, char *values) {
         __atomic_store_n(&words[number[0]], 1, __ATOMIC_SEQ_CST);
         return 0;
     }
+    /* stray STREAM: a kernel that writes where nothing is */
+    if (strcmp(command, "stray") == 0) return launch("fill", number[0], (uint64_t[]){4096, 1, 0, 0});
     if (strcmp(command, "sync") == 0) return cuda.cuCtxSynchronize();
     return -1;
 }
