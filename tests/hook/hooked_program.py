@@ -123,13 +123,17 @@ class Program:
         ]
         return [(task / "syscall").read_text().startswith(FUTEX) for task in tasks] == [True]
 
-    def wait_in_futex(self, count: int = 1) -> None:
-        """Wait until so many of its threads stand in a futex; those without a command read their next one."""
-        deadline = time.monotonic() + TIMEOUT
+    def in_futex(self) -> int:
+        """How many of its own threads stand in a futex; those without a command read their next one."""
         tasks = Path(f"/proc/{self.pid}/task")
+        own = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "program"]
+        return sum((task / "syscall").read_text().startswith(FUTEX) for task in own)
+
+    def wait_in_futex(self, count: int = 1) -> None:
+        """Wait until so many of its threads stand in a futex."""
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
-            own = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "program"]
-            if sum((task / "syscall").read_text().startswith(FUTEX) for task in own) >= count:
+            if self.in_futex() >= count:
                 return
             os.sched_yield()
         raise AssertionError(f"no {count} threads wait; {self._where()}")

@@ -17,11 +17,19 @@ static bool is_over(CUstream stream) {
     return DRIVER(cuStreamIsCapturing, stream, &status) != CUDA_SUCCESS || status == 0;
 }
 
-/* Before the driver's call: whether it is counted. */
+/* Before the driver's call: whether it is counted. Waits for a synchronisation of ours outside of the gate
+ * (captures.h): `seen` is loaded before it is found on its way, so that its end is not missed. The permit of
+ * a step by which the thread came in is used up then: given back, it could let somebody pass after the step.
+ */
 static bool begin(CUstream stream) {
-    if (!gate_takes_part() || gate_enter(NULL, false) != GATE_PASSED) return false;
-    captures_enter(stream);
-    return true;
+    if (!gate_takes_part()) return false;
+    for (;;) {
+        if (gate_enter(NULL, false) != GATE_PASSED) return false;
+        uint32_t seen = captures_releases();
+        if (captures_enter(stream)) return true;
+        gate_leave();
+        captures_wait(seen);
+    }
 }
 
 /* After it: a capture that was on its way in the stream before stays. */

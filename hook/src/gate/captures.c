@@ -35,16 +35,24 @@ static void leave(void) {
 }
 
 /* Without memory for the record the capture is not known: a stop may break it. */
-void captures_enter(CUstream stream) {
+bool captures_enter(CUstream stream) {
     struct allocation replaced, entry = {.address = name_of(stream)};
-    for (uint32_t seen = atomic_load(&releases); !enter(); seen = atomic_load(&releases))
-        futex_wait(&releases, seen, FUTEX_FOR_EVER);
+    if (!enter()) return false;
     if (!allocations_insert(&streams, entry, &replaced) || replaced.address != 0) leave();
+    return true;
 }
 
 void captures_leave(CUstream stream) {
     struct allocation removed;
     if (allocations_remove(&streams, name_of(stream), &removed)) leave();
+}
+
+uint32_t captures_releases(void) {
+    return atomic_load(&releases);
+}
+
+void captures_wait(uint32_t seen) {
+    futex_wait(&releases, seen, FUTEX_FOR_EVER);
 }
 
 uint32_t captures_count(void) {

@@ -1,5 +1,7 @@
 """While a process is stopped no submission reaches a device; what does not end in time makes it busy."""
 
+from collections.abc import Callable
+
 import pytest
 from elastic_process import Elastic
 from gpu_host import until
@@ -98,6 +100,57 @@ def test_a_capture_whose_stream_is_destroyed_is_over(elastic: Elastic) -> None:
     elastic.call(f"capture {stream}")
     elastic.call(f"destroystream {stream}")
     elastic.drain(1)
+
+
+def submit_until_one_waits(elastic: Elastic, command: str, thread: int) -> None:
+    """Submit until the gate is closed; another thread waits already."""
+    program = elastic.program
+    program.begin(command, thread)
+    while until(lambda: program.returned(thread) or program.in_futex() == 2, bool):
+        if program.returned(thread):
+            assert program.result(thread).code == SUCCESS
+            program.begin(command, thread)
+        elif program.in_futex() == 2:  # and not in a lock for a moment
+            return
+
+
+def watch(elastic: Elastic, _stream: int) -> None:
+    """Let the mover see whether the process is idle."""
+    elastic.order(r.Watch(1))
+
+
+def leave_a_freed_range(elastic: Elastic, stream: int) -> None:
+    """Free a range while a capture is on its way: the mover waits for the device after that."""
+    address = elastic.call(f"alloc {66 * MIB}")
+    elastic.call(f"capture {stream}")
+    elastic.call(f"free {address}")
+    elastic.call(f"endcapture {stream}")
+
+
+@pytest.mark.parametrize("let_the_mover_wait", [watch, leave_a_freed_range])
+def test_a_capture_that_waits_for_the_mover_does_not_delay_a_stop(
+    elastic: Elastic, let_the_mover_wait: Callable[[Elastic, int], None]
+) -> None:
+    """The mover waits for a kernel, and a capture, which that would break, for the mover.
+
+    The kernel is let go once the gate is closed.
+    """
+    address = elastic.filled(2 * MIB, 1)
+    stream = elastic.call("stream")
+    elastic.call("hold 0 0")
+    let_the_mover_wait(elastic, stream)
+    until(elastic.program.threads, lambda names: "convgpu-drain" in names)
+    elastic.call("join", 1)
+    elastic.call("join", 2)
+    elastic.program.begin(f"capture {stream}", 1)
+    elastic.program.wait_in_futex()
+    elastic.order(r.Stop(1, 10000))
+    submit_until_one_waits(elastic, f"fillasync {address} {MIB} 2 0", 2)
+    elastic.call("let 0", 3)
+    assert elastic.stopped(1).outcome == Outcome.DRAINED
+    elastic.order(r.Go(1))
+    assert elastic.program.result(1).code == SUCCESS
+    assert elastic.program.result(2).code == SUCCESS
 
 
 def test_a_step_lets_so_many_submissions_pass(elastic: Elastic) -> None:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Races of hook/src/gate/gate.c, which is included for what is static in it: threads pass the gate, wait at
- * it and end, while it is closed and opened; with membarrier and without. What happens in the moment between
- * a thread's decision to wait and its futex is made to happen there. Says what failed, and exits 1. The word:
- * how often stores may be seen late.
+ * Races of hook/src/gate/gate.c and captures.c, which are included for what is static in them: threads pass
+ * the gate, wait at it and end, while it is closed and opened; with membarrier and without. What happens in
+ * the moment between a thread's decision to wait and its futex is made to happen there. Says what failed, and
+ * exits 1. The word: how often stores may be seen late.
  */
 #include "base/futex.h"
 
@@ -19,6 +19,7 @@ static void watched_wait(_Atomic uint32_t *word, uint32_t value, int millisecond
 }
 
 #define futex_wait watched_wait
+#include "../../../../hook/src/gate/captures.c"
 #include "../../../../hook/src/gate/gate.c"
 #undef futex_wait
 
@@ -193,6 +194,34 @@ static void check_moments(void) {
     gate_open();
 }
 
+static CUresult begin_capture(CUstream stream, int mode) {
+    (void)stream, (void)mode;
+    CHECK(gate_is_entered() && captures_count() == 1);
+    return CUDA_SUCCESS;
+}
+
+/* A stop ends the synchronisation only when nobody is inside; then the capture waits at the gate. */
+static void stop_and_release(void) {
+    gate_close();
+    CHECK(!gate_is_entered() && captures_count() == 0);
+    captures_release();
+    in_the_moment = gate_open;
+}
+
+/* A capture that begins while we synchronise. */
+static void check_captures(void) {
+    CUstream stream = (CUstream)(uintptr_t)64;
+    driver.cuStreamBeginCapture_v2 = begin_capture;
+    CHECK(captures_hold());
+    in_the_moment = stop_and_release;
+    CHECK(hooked_cuStreamBeginCapture_v2(stream, 0) == CUDA_SUCCESS);
+    CHECK(in_the_moment == NULL && !gate_is_entered() && gate_waiting() == 0);
+    CHECK(!captures_hold());
+    captures_leave(stream);
+    CHECK(captures_hold());
+    captures_release();
+}
+
 /* Signals while a thread waits: each is handled, none lets it pass, and it waits for the change again. Not
  * under ThreadSanitizer, which keeps a signal until the thread calls what it intercepts: behind a futex it
  * never does. */
@@ -232,6 +261,7 @@ int main(int count, char **words) {
     check_late_stores(late_rounds);
     check_permits();
     check_moments();
+    check_captures();
 #ifndef __SANITIZE_THREAD__
     check_signals();
 #endif
