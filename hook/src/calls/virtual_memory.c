@@ -306,7 +306,8 @@ CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable
     return result;
 }
 
-/* Mappings of memory that is not ours are entered too: their sizes lead through a range to be unmapped. */
+/* Mappings of memory that is not ours are entered too: it may be shared, and their sizes lead through a range
+ * to be unmapped. */
 CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
                          unsigned long long flags) {
     struct allocation entry = {.address = address, .size = size, .value = handle}, replaced = {0};
@@ -326,14 +327,19 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
     return result;
 }
 
-CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
+/* Its memory is held once less. */
+static bool end_mapping(const struct allocation *mapping, int unused) {
     struct allocation entry;
+    (void)unused;
+    if (allocations_remove(&mappings, mapping->address, &entry)) virtual_memory_hold(entry.value, -OTHER);
+    return true;
+}
+
+/* The driver unmaps all that lies in the range, and takes no offence at addresses where nothing is mapped. */
+CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemUnmap, address, size);
-    for (uint64_t done = 0; result == CUDA_SUCCESS && done < size; done += entry.size) {
-        if (!allocations_remove(&mappings, address + done, &entry)) break; /* mapped before we were there */
-        virtual_memory_hold(entry.value, -OTHER);
-    }
+    if (result == CUDA_SUCCESS) (void)visit_mappings(address, size, end_mapping, -1);
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -93,6 +93,22 @@ def test_segments_that_grow_and_shrink(session: Session) -> None:
     assert session.peer.silent()
 
 
+def test_a_range_is_unmapped_whole_with_its_holes(session: Session) -> None:
+    """The driver ends every mapping that lies in it; what lies behind it stays."""
+    address = call(session, f"reserve {8 * SIZE}").number
+    for place, location in ((1, DEVICE), (3, HOST), (4, DEVICE), (6, DEVICE), (7, DEVICE)):
+        handle = create(session, location=location)
+        call(session, f"map {address + place * SIZE} {SIZE} 0 {handle}")
+        call(session, f"releasehandle {handle}")
+    assert charged(session) == 4 * SIZE
+    call(session, f"unmap {address} {SIZE}")  # nothing but a hole
+    assert charged(session) == 4 * SIZE
+    call(session, f"unmap {address} {7 * SIZE}")
+    assert charged(session) == SIZE
+    call(session, f"unmap {address} {8 * SIZE}")
+    assert charged(session) == 0
+
+
 def test_a_map_that_fails_holds_nothing(session: Session) -> None:
     handle = create(session)
     assert session.program.call(f"map 4096 {SIZE} 0 {handle}").code == INVALID_VALUE
