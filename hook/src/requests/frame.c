@@ -37,3 +37,17 @@ void request_frame_fill(struct request_frame *frame, const struct request *reque
                                 .kind = request->exported ? CONVGPU_EXPORTED : (uint16_t)request->kind,
                                 .id = request->id};
 }
+
+int request_frame_answered(uint16_t kind) {
+    switch (kind) {
+    case CONVGPU_ACCEPTED:
+    case CONVGPU_REJECTED:
+        return CONVGPU_ALLOCATE;
+    case CONVGPU_CONTEXT_SIZE:
+        return CONVGPU_CONTEXT;
+    case CONVGPU_USAGE:
+        return CONVGPU_QUERY;
+    default:
+        return 0;
+    }
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A request as the scheduler reads it. Pure.
+ * A request as the scheduler reads it, and what its answer is. Pure.
  */
 #ifndef CONVGPU_REQUESTS_FRAME_H
 #define CONVGPU_REQUESTS_FRAME_H
@@ -23,5 +23,8 @@ struct request_frame {
 
 /* Fills the frame of a request about the device in this row of WELCOME. */
 void request_frame_fill(struct request_frame *frame, const struct request *request, uint32_t row);
+
+/* Which kind of request a frame of this kind answers, or 0. */
+int request_frame_answered(uint16_t kind);
 
 #endif

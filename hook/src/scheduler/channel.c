@@ -179,12 +179,6 @@ void channel_freed(uint32_t device) {
     pthread_mutex_unlock(&sending);
 }
 
-/* What only a process that said ABLE may say; the scheduler gives up a connection on which it comes before.
- */
-static bool is_of_elastic(enum convgpu_kind kind) {
-    return (kind > CONVGPU_ABLE && kind <= CONVGPU_STATE) || kind == CONVGPU_IDLE;
-}
-
 bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
     struct {
         struct convgpu_header header;
@@ -195,7 +189,7 @@ bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
     memcpy(frame.body, body, size);
     pthread_mutex_lock(&sending);
     introduced |= kind == CONVGPU_ABLE;
-    bool may = connected && (introduced || !is_of_elastic(kind));
+    bool may = connected && (introduced || !orders_is_of_able(kind));
     bool told = may && connection_send(&frame, frame.header.size);
     pthread_mutex_unlock(&sending);
     return told;
@@ -214,21 +208,6 @@ static void refuse(const char *text) {
     refused = true;
     pthread_mutex_unlock(&sending);
     requests_finish_all(0, CHANNEL_REFUSED);
-}
-
-/* Which request kind the frame answers, or 0. */
-static int answered_kind(uint16_t kind) {
-    switch (kind) {
-    case CONVGPU_ACCEPTED:
-    case CONVGPU_REJECTED:
-        return CONVGPU_ALLOCATE;
-    case CONVGPU_CONTEXT_SIZE:
-        return CONVGPU_CONTEXT;
-    case CONVGPU_USAGE:
-        return CONVGPU_QUERY;
-    default:
-        return 0;
-    }
 }
 
 /* False for what this scheduler should not have sent: the connection is given up and made again. */
@@ -256,7 +235,7 @@ static bool dispatch(const struct connection_frame *frame) {
         requests_explain(frame->header.id, text);
         return true;
     }
-    int kind = answered_kind(frame->header.kind);
+    int kind = request_frame_answered(frame->header.kind);
     if (kind == 0 || frame->header.id == 0) return false;
     struct request *request = requests_take(frame->header.id, kind);
     if (!request) return false;

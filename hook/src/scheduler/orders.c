@@ -16,6 +16,10 @@ bool orders_is_one(const struct convgpu_header *header) {
     return header->id >= CONVGPU_ORDER_ID && header->kind >= CONVGPU_CARRIER && header->kind <= CONVGPU_WATCH;
 }
 
+bool orders_is_of_able(enum convgpu_kind kind) {
+    return (kind > CONVGPU_ABLE && kind <= CONVGPU_STATE) || kind == CONVGPU_IDLE;
+}
+
 bool orders_carry_out(uint16_t kind, const void *body, int descriptor) {
     const struct order_handler *const *handler = __start_convgpu_orders;
     if (handler < __stop_convgpu_orders)

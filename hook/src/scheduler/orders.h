@@ -28,6 +28,10 @@ bool orders_welcome(uint32_t page_flags);
 /* Whether a frame is an order. Pure. */
 bool orders_is_one(const struct convgpu_header *header);
 
+/* What only a process that said ABLE may say; the scheduler gives up a connection on which it comes before.
+ * Pure. */
+bool orders_is_of_able(enum convgpu_kind kind);
+
 /* Passes an order on; the contract is the handler's. */
 bool orders_carry_out(uint16_t kind, const void *body, int descriptor);
 
