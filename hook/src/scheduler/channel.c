@@ -9,6 +9,7 @@
 
 #include "base/background_thread.h"
 #include "base/coarse_clock.h"
+#include "base/futex.h"
 #include "base/log.h"
 #include "requests/frame.h"
 #include "requests/interrupt.h"
@@ -99,17 +100,18 @@ static enum channel_outcome wait_paused(struct request *request) {
 }
 
 /* Waits for the end of a question. One that is not answered ends the connection, and with it the question
- * (leave()). */
+ * (leave()): not the next connection, on which it does not wait any more. */
 static enum channel_outcome wait_for(struct request *request) {
-    struct timespec bound = {.tv_sec = ANSWER_SECONDS};
-    const struct timespec *timeout = &bound;
+    struct timespec bound;
+    const struct timespec *end = &bound;
+    clock_gettime(CLOCK_MONOTONIC, &bound);
+    bound.tv_sec += ANSWER_SECONDS;
     while (atomic_load(&request->state) == REQUEST_WAITS) {
-        long woken = syscall(SYS_futex, &request->state, FUTEX_WAIT_PRIVATE, REQUEST_WAITS, timeout, NULL, 0);
-        if (woken == 0 || errno != ETIMEDOUT) continue;
+        if (futex_wait_until(&request->state, REQUEST_WAITS, end)) continue;
         pthread_mutex_lock(&sending);
-        if (connected) connection_shutdown();
+        if (connected && atomic_load(&request->state) == REQUEST_WAITS) connection_shutdown();
         pthread_mutex_unlock(&sending);
-        timeout = NULL;
+        end = NULL;
     }
     return request->outcome;
 }
