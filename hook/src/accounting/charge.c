@@ -3,6 +3,8 @@
 
 #include "accounting/context_growth.h"
 #include "base/no_cancel.h"
+#include "requests/interrupt.h"
+#include "requests/notice.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
 
@@ -12,6 +14,7 @@
 enum { SMALL_STEP = 512, LARGE_STEP = 2 << 20, LARGE = 1 << 20 };
 enum { ROOM_MARGIN = 32 << 20 }; /* what the driver may need beside: page tables, code loaded just now */
 enum { WATCH_STEPS = 50, LAST_INTERVAL = 1000 }; /* steps of 1 ms between two questions, two blind tries */
+enum { LONGEST_AWAY = 10000 };                   /* ms that memory settles without a scheduler */
 
 uint64_t charge_round(uint64_t size) {
     uint64_t step = size < LARGE ? SMALL_STEP : LARGE_STEP;
@@ -47,33 +50,39 @@ void charge_close(struct charge *charge) {
     charge->size = 0;
 }
 
-/* What is settling now; `before` while the scheduler is away, for then nobody can tell that it is over. */
-static uint64_t charge_query_settling(int device, uint64_t before) {
-    struct channel_answer answer;
-    switch (channel_query((uint32_t)device, NULL, &answer)) {
-    case CHANNEL_ANSWERED:
-        return answer.usage.settling;
-    case CHANNEL_AWAY:
-        return before;
-    default:
-        return 0;
-    }
-}
-
-static void charge_pause_a_step(void) {
-    struct timespec step = {.tv_nsec = 1000000};
-    int saved_errno = errno, cancellation = no_cancel_begin();
-    while (nanosleep(&step, &step) < 0 && errno == EINTR) continue;
-    no_cancel_end(cancellation);
-    errno = saved_errno;
-}
-
 /* When to ask the driver again. */
 struct watch {
     uint64_t seen; /* free memory a step ago: at this much the driver refused, or it was too little */
     int step;      /* ms since the wait began */
     int next_try, interval; /* in steps, when the free memory cannot be seen */
+    uint64_t away;          /* notice_clock() when the scheduler was found to be away; 0: it was there */
 };
+
+/* What is settling now. While the scheduler is away nobody can tell that it is over: then it is as `before`,
+ * for as long as memory is watched for that is in no book, and afterwards nothing. */
+static uint64_t charge_query_settling(int device, uint64_t before, struct watch *watch) {
+    struct channel_answer answer;
+    switch (channel_query((uint32_t)device, NULL, &answer)) {
+    case CHANNEL_ANSWERED:
+        watch->away = 0;
+        return answer.usage.settling;
+    case CHANNEL_AWAY:
+        if (watch->away == 0) watch->away = notice_clock();
+        return notice_clock() - watch->away < LONGEST_AWAY ? before : 0;
+    default:
+        return 0;
+    }
+}
+
+/* False when the program is being interrupted: the call has to end. */
+static bool charge_pause_a_step(void) {
+    struct timespec step = {.tv_nsec = 1000000};
+    int saved_errno = errno, cancellation = no_cancel_begin();
+    while (nanosleep(&step, &step) < 0 && errno == EINTR) (void)interrupt_asked_asleep();
+    no_cancel_end(cancellation);
+    errno = saved_errno;
+    return !interrupt_is_recent();
+}
 
 /* A refused call costs the driver 50 ms, a query of its free memory 4 us: so only growth is worth a try.
  * Blind tries come more and more seldom. */
@@ -97,18 +106,18 @@ CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *a
         CUresult result = attempt(arguments);
         if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
         (void)charge_worth_a_try(charge, &watch);
-        settling = charge_query_settling(charge->device, 0);
+        settling = charge_query_settling(charge->device, 0, &watch);
     }
     for (; settling > 0; watch.step++) {
         if (charge_worth_a_try(charge, &watch)) {
             CUresult result = attempt(arguments);
             if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
         }
-        charge_pause_a_step();
+        if (!charge_pause_a_step()) break;
         if (watch.step % WATCH_STEPS == WATCH_STEPS - 1)
-            settling = charge_query_settling(charge->device, settling);
+            settling = charge_query_settling(charge->device, settling, &watch);
     }
-    return attempt(arguments); /* nothing settles any more: whatever the driver says now is the truth */
+    return attempt(arguments); /* nothing settles that is waited for: what the driver says now is the truth */
 }
 
 /* Whether the driver has room, as far as that can be seen: then it refuses for a reason of its own. */

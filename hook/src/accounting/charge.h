@@ -30,8 +30,8 @@ void charge_close(struct charge *charge);
 typedef CUresult charge_attempt(void *arguments);
 
 /* Makes the call that is charged, waiting while the driver has not freed yet what ended processes held
- * ("Settling" in docs/protocol.md). Returns the driver's last answer; the charge stays as it is. The lock of
- * a primary context may be held. */
+ * ("Settling" in docs/protocol.md), but no longer once the program is interrupted (requests/interrupt.h).
+ * Returns the driver's last answer; the charge stays as it is. The lock of a primary context may be held. */
 CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *attempt, void *arguments);
 
 enum { CHARGE_ROUNDS = 4 }; /* how often a charged call is made that the driver refuses */

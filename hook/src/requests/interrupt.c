@@ -11,12 +11,19 @@ enum { RECENT = 2000, LAST_SIGNAL = 64 }; /* ms; the last that the kernel has */
 
 static _Thread_local uint64_t interrupted __attribute__((tls_model("initial-exec"))); /* notice_clock() */
 
-static bool ends_waits(int number) {
+/* What a handler of the program does to a wait that it interrupts. */
+enum handling { NONE, RESTARTS, ENDS };
+
+static enum handling handling_of(int number) {
     struct sigaction action;
-    if (sigaction(number, NULL, &action) < 0) return false; /* glibc's own */
+    if (sigaction(number, NULL, &action) < 0) return NONE; /* glibc's own */
     bool handled =
         (action.sa_flags & SA_SIGINFO) || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-    return handled && !(action.sa_flags & SA_RESTART);
+    return !handled ? NONE : action.sa_flags & SA_RESTART ? RESTARTS : ENDS;
+}
+
+static bool ends_waits(int number) {
+    return handling_of(number) == ENDS;
 }
 
 /* Signals that say "end", and those that a thread gets for a fault of its own, never while it waits. */
@@ -50,15 +57,26 @@ bool interrupt_let_go(const sigset_t *before) {
     return asked;
 }
 
-bool interrupt_asked(void) {
+/* Whether only signals that say "end", and ask for it, can have ended a wait that handlers of at least this
+ * kind end. */
+static bool is_certain(enum handling least) {
     bool asked = false;
     for (int number = 1; number <= LAST_SIGNAL; number++) {
-        if (is_fault(number) || !ends_waits(number)) continue;
-        if (!is_end(number)) return false;
+        enum handling handling = handling_of(number);
+        if (is_fault(number) || handling < least) continue;
+        if (!is_end(number) || handling != ENDS) return false;
         asked = true;
     }
     if (asked) interrupted = notice_clock();
     return asked;
+}
+
+bool interrupt_asked(void) {
+    return is_certain(ENDS);
+}
+
+bool interrupt_asked_asleep(void) {
+    return is_certain(RESTARTS);
 }
 
 bool interrupt_is_recent(void) {

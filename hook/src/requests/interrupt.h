@@ -24,6 +24,10 @@ bool interrupt_let_go(const sigset_t *before);
  * when no other signal has one. Also notes it for interrupt_is_recent(). */
 bool interrupt_asked(void);
 
+/* The same after a wait with a time, as nanosleep(), which any handler ends, also one with SA_RESTART: so it
+ * is certain only when no other signal has a handler at all. */
+bool interrupt_asked_asleep(void);
+
 /* Whether this thread was interrupted within the last two seconds. Allocators try again when they are refused
  * (PyTorch frees what it has cached first): that must not be paused anew. */
 bool interrupt_is_recent(void);

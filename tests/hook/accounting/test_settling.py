@@ -18,16 +18,6 @@ def session(start: Start, scheduler: ScriptedScheduler) -> Session:
     return open_session(start(), scheduler, row(limit=16 * GIB))
 
 
-@pytest.fixture
-def holder(start: Start) -> Program:
-    """A process of no container, with 10 GiB of the device (and its context)."""
-    program = start(LD_PRELOAD="")
-    assert program.call("init 0").code == SUCCESS
-    assert program.call(f"use {program.call('retain 0').number}").code == SUCCESS
-    assert program.call(f"alloc {10 * GIB}").code == SUCCESS
-    return program
-
-
 def answer_queries(session: Session, count: int, settling: int) -> None:
     for _turn in range(count):
         request, message = session.peer.receive()

@@ -194,9 +194,11 @@ static void handle_signal(int number) {
     signals_seen++;
 }
 
-/* From now on `kick` sends this signal, and no other has a handler. */
-static int handle_alone(int number) {
-    struct sigaction action = {.sa_handler = handle_signal}, ignored = {.sa_handler = SIG_IGN};
+/* kickby NUMBER RESTART: from now on `kick` sends this signal. SIGUSR1, which had the only handler, has none.
+ * With RESTART calls go on. */
+static int handle_alone(int number, bool restart) {
+    struct sigaction action = {.sa_handler = handle_signal, .sa_flags = restart ? SA_RESTART : 0};
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
     kick = number;
     return sigaction(SIGUSR1, &ignored, NULL) + sigaction(number, &action, NULL);
 }
@@ -305,7 +307,7 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
     if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
     if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, kick);
-    if (strcmp(command, "kickby") == 0) return handle_alone((int)number[0]);
+    if (strcmp(command, "kickby") == 0) return handle_alone((int)number[0], number[1] > 0);
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
