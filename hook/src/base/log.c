@@ -87,7 +87,17 @@ void log_debug(const char *format, ...) {
     va_end(arguments);
 }
 
-/* poll() says that a pipe is writable when it takes PIPE_BUF bytes, which no line has. */
+/* poll() says that a pipe is writable when it takes PIPE_BUF bytes, which no line has; and of a closed file
+ * that it is ready, for a write fails at once. */
+bool log_would_block(int milliseconds) {
+    struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};
+    int saved_errno = errno, cancellation = no_cancel_begin();
+    bool full = poll(&file, 1, milliseconds) == 0;
+    no_cancel_end(cancellation);
+    errno = saved_errno;
+    return full;
+}
+
 static bool can_take_a_notice(void) {
     struct stat now;
     struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};

@@ -13,6 +13,10 @@ void log_open(void);
 /* Says why something was refused. `format` without "convgpu: " and newline; longer than 400 bytes is cut. */
 void log_refusal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Whether a line would have to wait for so long, and longer, for somebody to read what stderr is full of. A
+ * handler of the program's ends the wait. */
+bool log_would_block(int milliseconds);
+
 /* Says something that is no refusal, where that costs nothing: not when stderr is another file than at
  * log_open(), for a program may have put a file of its own in the place of a closed one, and not when it
  * would block. */

@@ -31,7 +31,10 @@
 #include <unistd.h>
 
 enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000 };
-enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a question is given up */
+enum { ANSWER_SECONDS = 5 };     /* a scheduler that is silent for longer on a question is given up */
+enum { LONGEST_LINE_MS = 2000 }; /* how long the service thread waits for a reader of stderr */
+
+static const char refusal_line[] = "the scheduler refuses this process: %s. New GPU memory is rejected.";
 
 /* Made by the linker: REGISTER_LISTER; NULL without one. */
 extern channel_lister *const __start_convgpu_listers[] __attribute__((weak, visibility("hidden")));
@@ -204,12 +207,17 @@ bool channel_send(const void *frame, uint32_t size) {
     return sent;
 }
 
+/* Who ends the program for it has read the line, if stderr takes one. If not, nobody waits for that: the line
+ * is dropped when it is not taken soon, for this thread has to connect again. The service thread's. */
 static void refuse(const char *text) {
     pthread_mutex_lock(&sending);
-    if (!refused) log_refusal("the scheduler refuses this process: %s. New GPU memory is rejected.", text);
+    bool known = refused;
     refused = true;
     pthread_mutex_unlock(&sending);
+    bool late = !known && log_would_block(0);
+    if (!known && !late) log_refusal(refusal_line, text);
     requests_finish_all(0, CHANNEL_REFUSED);
+    if (late && !log_would_block(LONGEST_LINE_MS)) log_refusal(refusal_line, text);
 }
 
 /* False for what this scheduler should not have sent: the connection is given up and made again. */

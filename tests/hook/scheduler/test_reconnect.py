@@ -180,6 +180,20 @@ def test_a_refusal_on_coming_back(session: Session, scheduler: ScriptedScheduler
     ]
 
 
+def test_a_refusal_that_stderr_has_no_room_for_holds_nobody_up(session: Session, scheduler: ScriptedScheduler) -> None:
+    program = session.program
+    assert program.call("join", thread=1).code == SUCCESS
+    assert program.call("mute", thread=1).code == SUCCESS
+    program.begin(f"alloc {GIB}")
+    session.peer.receive()
+    session.peer.send(Failed(Failure.ORDER, "not now"))
+    assert program.result().code == OUT_OF_MEMORY
+    assert program.call("info", thread=1).code == SUCCESS
+    assert program.call(f"alloc {GIB}", thread=1).code == OUT_OF_MEMORY
+    assert session.peer.at_end()
+    scheduler.accept()  # and nobody has read it by then
+
+
 def test_devices_in_another_order(start: Start, scheduler: ScriptedScheduler) -> None:
     session = open_session(start(), scheduler, row(device=0), row(device=1), headroom=GIB)
     assert session.program.call(f"alloc {100 * MIB}").code == SUCCESS

@@ -203,6 +203,14 @@ static int handle_alone(int number, bool restart) {
     return sigaction(SIGUSR1, &ignored, NULL) + sigaction(number, &action, NULL);
 }
 
+/* mute: stderr is a pipe that is full, and that nobody reads. */
+static int mute(void) {
+    int ends[2];
+    if (pipe(ends) < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0) return -2;
+    while (write(ends[1], "....", 4) > 0) continue;
+    return fcntl(ends[1], F_SETFL, 0) < 0 || dup2(ends[1], STDERR_FILENO) < 0 ? -2 : 0;
+}
+
 static CUresult run_memory(const char *command, size_t *number, char *values) {
     CUresult result = -1;
     CUdeviceptr address = 0x5a5a;
@@ -308,6 +316,7 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
     if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, kick);
     if (strcmp(command, "kickby") == 0) return handle_alone((int)number[0], number[1] > 0);
+    if (strcmp(command, "mute") == 0) return mute();
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
