@@ -91,6 +91,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     (folder / "drawing").mkdir()
     compile_c(folder / "drawing/libnvidia-ml.so.1", "-shared", "-fPIC", SOURCES / "libraries/drawing.c")
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "libraries/next.c", "-ldl")
+    compile_c(folder / "libthreadless.so", "-shared", "-fPIC", SOURCES / "libraries/threadless.c", "-ldl")
     include = f"-I{SOURCES.parents[2] / 'hook/include'}"
     compile_c(folder / "libinterrupting.so", "-shared", "-fPIC", include, SOURCES / "libraries/interrupting.c")
     compile_c(folder / "libdetaining.so", "-shared", "-fPIC", SOURCES / "libraries/detaining.c")

@@ -274,7 +274,8 @@ static void leave(void) {
     log_debug("the scheduler is away");
 }
 
-/* Makes a WELCOME the state of affairs and sends what was not answered. */
+/* Makes a WELCOME the state of affairs and sends what was not answered. False: it cannot be followed, and
+ * there is no connection. */
 static bool channel_enter(struct connection_welcome *welcome) {
     uint64_t armed;
     welcome->page->able = CONVGPU_ABLE_LIST | CONVGPU_ABLE_EXPLAINED;
@@ -307,7 +308,9 @@ static bool channel_enter(struct connection_welcome *welcome) {
     }
     for (uint32_t device = 0; device < account_devices(); device++)
         if (armed >> device & 1) channel_freed(device);
-    return orders_welcome(welcome->page->flags);
+    if (orders_welcome(welcome->page->flags)) return true;
+    leave();
+    return false;
 }
 
 static void connect_again(void) {
@@ -352,14 +355,14 @@ bool channel_open(const char *path, const char *program, const char *memory,
     memcpy(greeting.held, present, count * sizeof *present);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
-    bool open = fits && connection_open_first(&greeting, &welcome, &failure) && channel_enter(&welcome);
-    if (open && background_thread(serve)) {
-        log_debug("connected to %s", path);
-        return true;
-    }
-    if (open) {
-        leave();
+    if (fits && connection_open_first(&greeting, &welcome, &failure)) {
         failure = (struct connection_failure){.error = EAGAIN};
+        bool entered = channel_enter(&welcome);
+        if (entered && background_thread(serve)) {
+            log_debug("connected to %s", path);
+            return true;
+        }
+        if (entered) leave();
     }
     if (!warned && failure.refused)
         log_refusal("the scheduler refuses this process: %s. CUDA is not available to it.", failure.text);

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hooked_program import SUCCESS, SYSTEM_NOT_READY, Program
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, open_session
+from scripted_session import GIB, open_session, row
+
+from convgpu.protocol.wire import PageFlag
 
 Start = Callable[..., Program]
 
@@ -86,6 +89,24 @@ def test_a_scheduler_that_stays_away_is_waited_for_once_and_not_for_ever(
     assert waited > 4
     [line] = program.end()
     assert line.startswith(f"convgpu: no scheduler at {scheduler.path} (nobody listens): start this")
+
+
+@pytest.mark.parametrize("flags", [0, PageFlag.ELASTIC])
+def test_without_a_thread_no_connection_is_left(
+    start: Start, scheduler: ScriptedScheduler, programs: Path, flags: int
+) -> None:
+    """A thread of its own receives, and another one moves memory: CUDA begins with both of them or not at all."""
+    program = start(preload=(programs / "libthreadless.so",))
+    for _turn in range(2):
+        program.begin("init 0")
+        peer, _hello = scheduler.accept()
+        peer.welcome((row(),), flags)
+        assert program.result().code == SYSTEM_NOT_READY
+        assert program.sockets() == 0
+        assert peer.at_end()
+    assert "convgpu-page" not in Path(f"/proc/{program.pid}/maps").read_text()
+    [line] = program.end()
+    assert f"no scheduler at {scheduler.path} (no thread could be started): " in line
 
 
 def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:
