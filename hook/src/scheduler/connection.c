@@ -185,15 +185,31 @@ int connection_take_descriptor(void) {
     return atomic_exchange(&received_descriptor, -1);
 }
 
+/* Waits until there is something to read, the connection has ended, or CHECK_MS are over; false then. poll()
+ * fails in a program that allows itself no file at all (RLIMIT_NOFILE 0 and EINVAL), or whose filter of
+ * system calls does not know it: then a byte is waited for that stays where it is, and the descriptor with
+ * it. */
+static bool wait_readable(void) {
+    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
+    int polled = poll(&ready, 1, CHECK_MS);
+    if (polled >= 0 || errno == EINTR) return polled > 0;
+    if (!is_ours(connection_socket)) return false;
+    char byte;
+    socket_set_receive_timeout(connection_socket, CHECK_MS / 1000);
+    ssize_t peeked = recv(connection_socket, &byte, sizeof byte, MSG_PEEK);
+    bool over = peeked < 0 && (errno == EAGAIN || errno == EINTR);
+    if (is_ours(connection_socket)) socket_set_receive_timeout(connection_socket, 0);
+    return !over;
+}
+
 /* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is
  * checked from time to time. */
 bool connection_receive(struct connection_frame *frame) {
-    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
-    int polled;
+    bool readable;
     do {
-        polled = poll(&ready, 1, CHECK_MS);
+        readable = wait_readable();
         coarse_clock_tick();
-    } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
+    } while (!readable && is_ours(connection_socket));
     if (!is_ours(connection_socket)) return false;
     ssize_t have = receive_first(&frame->header);
     return have > 0 && receive_rest(frame, (size_t)have);
@@ -265,7 +281,7 @@ bool connection_open(const struct connection_greeting *greeting, struct connecti
     welcome->page = NULL;
     if (dial(greeting->path, failure) == 0 && say_hello(greeting, failure) == 0 &&
         read_welcome(welcome, failure) == 0) {
-        socket_clear_timeout(connection_socket); /* from here on: an answer may take that long */
+        socket_set_receive_timeout(connection_socket, 0); /* from here on: an answer may take that long */
         return true;
     }
     if (welcome->page) munmap(welcome->page, sizeof *welcome->page);

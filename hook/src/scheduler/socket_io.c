@@ -17,8 +17,8 @@ void socket_set_timeout(int socket, int seconds) {
     set_timeout(socket, SO_RCVTIMEO, seconds);
 }
 
-void socket_clear_timeout(int socket) {
-    set_timeout(socket, SO_RCVTIMEO, 0);
+void socket_set_receive_timeout(int socket, int seconds) {
+    set_timeout(socket, SO_RCVTIMEO, seconds);
 }
 
 /* A timeout of the socket is reported as EAGAIN. */

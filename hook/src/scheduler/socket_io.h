@@ -12,8 +12,8 @@
 /* From here on each connect, send and receive waits so long; then it fails with ETIMEDOUT. */
 void socket_set_timeout(int socket, int seconds);
 
-/* From here on a receive waits for as long as the connection lasts. */
-void socket_clear_timeout(int socket);
+/* From here on each receive waits so long; 0: for as long as the connection lasts. */
+void socket_set_receive_timeout(int socket, int seconds);
 
 /* False with errno; ENAMETOOLONG for a path that no socket can have. */
 bool socket_connect(int socket, const char *path);

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hooked_program import SUCCESS, SYSTEM_NOT_READY, Program
 from scripted_scheduler import ScriptedScheduler
-from scripted_session import GIB, open_session, row
+from scripted_session import GIB, MIB, open_session, row
 
+from convgpu.protocol.messages import Accepted, Allocate
 from convgpu.protocol.wire import PageFlag
 
 Start = Callable[..., Program]
@@ -107,6 +108,24 @@ def test_without_a_thread_no_connection_is_left(
     assert "convgpu-page" not in Path(f"/proc/{program.pid}/maps").read_text()
     [line] = program.end()
     assert f"no scheduler at {scheduler.path} (no thread could be started): " in line
+
+
+def test_a_program_that_allows_itself_no_file(start: Start, scheduler: ScriptedScheduler) -> None:
+    """Its connection serves it as before, and its end is found within 2 s."""
+    session = open_session(start(), scheduler)
+    program = session.program
+    links = {entry.name: str(entry.readlink()) for entry in Path(f"/proc/{program.pid}/fd").iterdir()}
+    [descriptor] = [name for name, link in links.items() if link.startswith("socket:")]
+    assert program.call("nofiles").code == SUCCESS
+    for _turn in range(3):
+        program.begin(f"alloc {2 * MIB}")
+        request, message = session.peer.receive()
+        assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
+        session.peer.send(Accepted(2 * MIB, 0), request)
+        assert program.result().code == SUCCESS
+    assert session.peer.silent()
+    assert program.call(f"closefd {descriptor}").code == SUCCESS
+    assert session.peer.at_end()
 
 
 def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -211,6 +212,12 @@ static int mute(void) {
     return fcntl(ends[1], F_SETFL, 0) < 0 || dup2(ends[1], STDERR_FILENO) < 0 ? -2 : 0;
 }
 
+/* nofiles: no more may be opened, and poll() fails for a single descriptor. */
+static int allow_no_files(void) {
+    struct rlimit none = {0, 0};
+    return setrlimit(RLIMIT_NOFILE, &none);
+}
+
 static CUresult run_memory(const char *command, size_t *number, char *values) {
     CUresult result = -1;
     CUdeviceptr address = 0x5a5a;
@@ -317,6 +324,7 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, kick);
     if (strcmp(command, "kickby") == 0) return handle_alone((int)number[0], number[1] > 0);
     if (strcmp(command, "mute") == 0) return mute();
+    if (strcmp(command, "nofiles") == 0) return allow_no_files();
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
