@@ -21,16 +21,19 @@ ONCE = [SUCCESS] * (CALLS - 1) + [OUT_OF_MEMORY]
 
 @pytest.fixture(scope="module")
 def circumstances(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(
-        tmp_path_factory.mktemp("circumstances") / "program", SOURCES / "standalone/circumstances.c", "-ldl"
-    )
+    return compile_circumstances(tmp_path_factory.mktemp("circumstances"), MIB)
+
+
+def compile_circumstances(folder: Path, large: int) -> Path:
+    """With so many bytes of thread-local variables."""
+    return compile_c(folder / "program", f"-DLARGE={large}", SOURCES / "standalone/circumstances.c", "-ldl")
 
 
 @pytest.fixture
 def begin(circumstances: Path) -> Begin:
-    def begin(folder: Path, *words: object) -> "subprocess.Popen[str]":
+    def begin(folder: Path, *words: object, program: Path = circumstances) -> "subprocess.Popen[str]":
         environment = {"LD_PRELOAD": str(folder / "libconvgpu.so"), "LD_LIBRARY_PATH": str(folder / "driver")}
-        command, pipe = [circumstances, *map(str, words)], subprocess.PIPE
+        command, pipe = [program, *map(str, words)], subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     return begin
@@ -78,6 +81,15 @@ def test_a_refusal_that_nobody_reads_is_no_reason_to_end(daemon: Daemon, begin: 
 def test_a_program_that_goes_on_after_main(daemon: Daemon, begin: Begin) -> None:
     """The hook has no end of its own that could come too early."""
     assert finish(begin(daemon.container("a", memory="2g"), "exit")) == ([[SUCCESS]] * 4, "")
+
+
+@pytest.mark.parametrize("large", range(244, 250))
+def test_thread_local_variables_leave_the_hooks_threads_their_stacks(
+    daemon: Daemon, begin: Begin, tmp_path: Path, large: int
+) -> None:
+    """The C library takes them out of the stack, which has 256 KiB without them."""
+    program = compile_circumstances(tmp_path, large * 1024)
+    assert finish(begin(daemon.container("a", memory="2g"), "exit", program=program)) == ([[SUCCESS]] * 4, "")
 
 
 def test_no_descriptor_is_left(daemon: Daemon, begin: Begin) -> None:

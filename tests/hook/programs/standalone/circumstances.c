@@ -7,7 +7,7 @@
  *   files           no descriptor is left, then there are
  *   sockets         system calls are filtered: no sockets
  *   exit            frees, and allocates once more, when main has returned: in atexit and in a destructor
- * The program has large thread-local variables.
+ * The program has LARGE bytes of thread-local variables.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static _Thread_local volatile char large[1 << 20];
+static _Thread_local volatile char large[LARGE];
 static void *cuda;
 static size_t over;
 static uint64_t address;
