@@ -217,13 +217,7 @@ bool connection_receive(struct connection_frame *frame) {
 
 /* Waits for the reply to HELLO and reads its first bytes, with which the page's descriptor comes. */
 static ssize_t receive_reply(struct convgpu_header *header, struct convgpu_page **page) {
-    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
-    int polled;
-    do {
-        polled = poll(&ready, 1, HANDSHAKE_SECONDS * 1000);
-    } while (polled < 0 && errno == EINTR);
-    if (polled == 0) errno = ETIMEDOUT;
-    if (polled <= 0) return -1;
+    if (!socket_wait(connection_socket, HANDSHAKE_SECONDS)) return -1;
     ssize_t received = receive_first(header);
     int saved_errno = errno;
     pthread_mutex_lock(&descriptors);

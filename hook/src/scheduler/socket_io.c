@@ -2,10 +2,13 @@
 #include "scheduler/socket_io.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 
 static void set_timeout(int socket, int option, int seconds) {
     struct timeval timeout = {.tv_sec = seconds};
@@ -19,6 +22,23 @@ void socket_set_timeout(int socket, int seconds) {
 
 void socket_set_receive_timeout(int socket, int seconds) {
     set_timeout(socket, SO_RCVTIMEO, seconds);
+}
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
+/* Whether a call goes on that a handler has ended with EINTR: each begins the socket's timeout anew, so what
+ * counts is when the first one began. If not, errno is as after a timeout. */
+static bool goes_on(int socket, int option, uint64_t began) {
+    struct timeval timeout = {0};
+    socklen_t size = sizeof timeout;
+    if (errno != EINTR) return false;
+    getsockopt(socket, SOL_SOCKET, option, &timeout, &size);
+    errno = EAGAIN;
+    return timeout.tv_sec == 0 || now() - began < (uint64_t)timeout.tv_sec * 1000;
 }
 
 /* A timeout of the socket is reported as EAGAIN. */
@@ -35,17 +55,31 @@ bool socket_connect(int socket, const char *path) {
         return false;
     }
     memcpy(address.sun_path, path, length + 1);
+    uint64_t began = now();
     int connected;
     do {
         connected = connect(socket, (struct sockaddr *)&address, sizeof address);
-    } while (connected < 0 && errno == EINTR);
+    } while (connected < 0 && goes_on(socket, SO_SNDTIMEO, began));
     return connected < 0 ? failed() : true;
 }
 
+bool socket_wait(int socket, int seconds) {
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    uint64_t end = now() + (uint64_t)seconds * 1000;
+    int polled;
+    do {
+        uint64_t time = now();
+        polled = poll(&ready, 1, time < end ? (int)(end - time) : 0);
+    } while (polled < 0 && errno == EINTR);
+    if (polled == 0) errno = ETIMEDOUT;
+    return polled > 0;
+}
+
 bool socket_send(int socket, const void *bytes, size_t size) {
+    uint64_t began = now();
     for (const char *next = bytes; size > 0;) {
         ssize_t sent = send(socket, next, size, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && goes_on(socket, SO_SNDTIMEO, began)) continue;
         if (sent <= 0) return failed();
         next += sent;
         size -= (size_t)sent;
@@ -54,9 +88,10 @@ bool socket_send(int socket, const void *bytes, size_t size) {
 }
 
 bool socket_receive(int socket, void *bytes, size_t size) {
+    uint64_t began = now();
     for (char *next = bytes; size > 0;) {
         ssize_t received = recv(socket, next, size, 0);
-        if (received < 0 && errno == EINTR) continue;
+        if (received < 0 && goes_on(socket, SO_RCVTIMEO, began)) continue;
         if (received == 0) errno = 0;
         if (received <= 0) return failed();
         next += received;

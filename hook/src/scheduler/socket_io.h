@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bytes over a UNIX stream socket to the scheduler. Signal handlers of the program run in these calls, which
- * go on afterwards; SIGPIPE is never raised.
+ * go on afterwards, within the same timeout; SIGPIPE is never raised.
  */
 #ifndef CONVGPU_SOCKET_IO_H
 #define CONVGPU_SOCKET_IO_H
@@ -17,6 +17,9 @@ void socket_set_receive_timeout(int socket, int seconds);
 
 /* False with errno; ENAMETOOLONG for a path that no socket can have. */
 bool socket_connect(int socket, const char *path);
+
+/* Whether there is something to read, or the end of the connection, within so long; else false with errno. */
+bool socket_wait(int socket, int seconds);
 
 /* All of it, or false with errno. */
 bool socket_send(int socket, const void *bytes, size_t size);

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from daemon import wait_until
 from hooked_program import SUCCESS, SYSTEM_NOT_READY, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, open_session, row
@@ -90,6 +91,22 @@ def test_a_scheduler_that_stays_away_is_waited_for_once_and_not_for_ever(
     assert waited > 4
     [line] = program.end()
     assert line.startswith(f"convgpu: no scheduler at {scheduler.path} (nobody listens): start this")
+
+
+def test_a_scheduler_that_says_nothing_is_given_up(start: Start, scheduler: ScriptedScheduler) -> None:
+    """After 10 s, also in a program to which signals come all the time."""
+    program = start()
+
+    def is_given_up() -> bool:
+        assert program.call("kick 0", thread=1).code == SUCCESS
+        return program.returned()
+
+    program.begin("init 0")
+    scheduler.accept()
+    wait_until(is_given_up, "the call ends", seconds=60)
+    assert program.result().code == SYSTEM_NOT_READY
+    [line] = program.end()
+    assert f"no scheduler at {scheduler.path} (no answer in time): " in line
 
 
 @pytest.mark.parametrize("flags", [0, PageFlag.ELASTIC])
