@@ -145,11 +145,12 @@ class CheckedHost(SimulatedHost):
         return {waiting.device: waiting.size - self._ledger.accounts[waiting.container][waiting.device].idle}
 
     def _lacks_more_than_holders_have(self, other: WaitingAllocation) -> bool:
-        """Return whether it waits for external memory, or for others of its gang to come."""
+        """Return whether it waits for external memory, a drained device, or for others of its gang to come."""
         state, usable = self.machine._state, self._ledger.usable
         if state.awaits_admission(other.container):
-            is_larger = any(size > usable[device] for device, size in self._whole(other).items())
-            return is_larger or bool(state.missing_members(other.container))
+            whole = self._whole(other)
+            is_larger = any(size > usable[device] for device, size in whole.items())
+            return is_larger or not state.drained.isdisjoint(whole) or bool(state.missing_members(other.container))
         leased = self._ledger.accounts[other.container][other.device].leased
         return leased + other.size > usable[other.device]
 

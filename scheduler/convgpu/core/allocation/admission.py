@@ -55,12 +55,16 @@ def _lacking(state: State, names: Iterable[str]) -> dict[str, int]:
 
 
 def waits_for_holders(state: State, pending: PendingAllocation) -> bool:
-    """Return whether the ends of containers serve it: it waits neither for external memory nor for its gang."""
+    """Return whether the ends of containers serve it: it waits neither for external memory nor for its gang.
+
+    Nor, with whole limits, for a drained device.
+    """
     if not state.awaits_admission(pending.container):
         return state.account(pending).leased + pending.size <= state.ledger.usable[pending.device]
     if state.missing_members(pending.container):
         return False
-    return all(size <= state.ledger.usable[device] for device, size in required(state, pending.view).items())
+    sizes = required(state, pending.view)
+    return state.drained.isdisjoint(sizes) and all(size <= state.ledger.usable[d] for d, size in sizes.items())
 
 
 def can_be_admitted(state: State, waiting: WaitingAllocation) -> bool:

@@ -163,6 +163,28 @@ def test_an_overdue_whole_admission_holds_newcomers_back_and_is_served() -> None
     host.check()
 
 
+@pytest.mark.parametrize("gang", ["", "train:2"])
+def test_who_waits_for_a_drained_device_with_whole_limits_holds_nobody_back_on_others(gang: str) -> None:
+    """It cannot be served, whoever ends; an empty device waited with it."""
+    host = make_host(10, 10, timeout=10.0)
+    host.dispatch(e.DeviceDrained("gpu1", drained=True))
+    host.create("a", {"gpu": 8} if gang else {"gpu": 8, "gpu1": 8}, is_whole=True, gang=gang)
+    first = host.allocate(host.start("a"), 1)
+    if gang:
+        host.create("b", {"gpu1": 8}, gang=gang)
+        host.allocate(host.start("b"), 1, "gpu1")
+    host.now = 20.0
+    host.create("younger", {"gpu": 5})
+    younger = host.start("younger")
+    assert (host.allocate(younger, 5) in host.answers, reason(host, first)) == (True, WaitReason.DRAINED)
+    host.dispatch(e.DeviceDrained("gpu1", drained=False))
+    host.create("last", {"gpu": 3})
+    assert host.allocate(host.start("last"), 3) in host.pending  # it holds back again
+    host.end(younger)
+    assert first in host.answers
+    host.check()
+
+
 # -- gangs ------------------------------------------------------------------------------------------------
 
 
