@@ -116,6 +116,7 @@ def mark_admitted(state: State, name: str) -> None:
     container = state.containers[name]
     if container.is_whole:
         container.is_admitted = True
+        state.reserved.update(container.pending)
         if container.gang:
             state.ledger.claimants.gangs[name] = container.gang
 

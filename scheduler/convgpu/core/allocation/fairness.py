@@ -102,7 +102,7 @@ def eligible(state: State, devices: Sequence[str], held_back: HoldBack, may_pass
             else:
                 fits = []
             for refused in state.ledger.refusals(device):
-                fits = [w for w in fits if refused.get(w.container, inf) > w.size]
+                fits = [w for w in fits if w.container not in refused or refused[w.container] > _lacking(state, w)]
             found += fits
             found += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
     return found
@@ -166,4 +166,9 @@ def _are_limits_free(ledger: Ledger, newcomer: str) -> bool:
 
 
 def _lacks_at_most(state: State, pending: PendingAllocation, free: int) -> bool:
-    return pending.size > free >= pending.size - state.account(pending).idle
+    return pending.size > free >= _lacking(state, pending.view)
+
+
+def _lacking(state: State, waiting: WaitingAllocation) -> int:
+    """Return the bytes that the grant of its container lacks for it: what is reserved and idle is there already."""
+    return waiting.size - state.ledger.accounts[waiting.container][waiting.device].idle
