@@ -276,6 +276,8 @@ class Allocator:
         self._ledger.lease(pending.container, pending.device, event.session, event.size)
         if self._state.residency.is_active:
             self._headroom.arm([pending.container])
+            # Its gang has come: what is left of its end is the option `wait`.
+            pending.deadline = deadline_of(self._state, pending.container, pending.view.since)
             self._state.defer(pending)
         else:
             self.answer(pending)
