@@ -275,8 +275,7 @@ class SimulatedHost:
             accounts = before.accounts[name]
             limits = {**old.offer(name), **{device: account.limit for device, account in accounts.items()}}
             self.dispatch(terms.created(name, limits, self.placements.get(name)))
-            if name in self.mounted:
-                self.dispatch(e.ContainerStarted(name))
+            self.dispatch(e.ContainerStarted(name) if name in self.mounted else e.ContainerEnded(name))
             targets = {device: account.target for device, account in accounts.items() if account.target is not None}
             self.dispatch(e.LimitsChanged(name, targets))
 

@@ -118,18 +118,19 @@ class ContainerRegistry:
             acceptor: gets the connections to the sockets of containers.
         """
         self._opened = ContainerSockets(self._folders, acceptor, lambda name: bool(self._sessions.of(name)))
-        running: list[Volume] = []
+        opened: list[Volume] = []
         for volume in self._store.all():
             try:
-                container = self._reopen(volume)
+                self._reopen(volume)
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
                 self._unusable[volume.name] = str(error)
                 continue
-            if container.runs:
-                running.append(volume)
-        for volume in sorted(running, key=lambda volume: volume.since):  # the machine orders containers by their starts
-            self._driver.dispatch(e.ContainerStarted(volume.name))
+            opened.append(volume)
+        for volume in sorted(opened, key=lambda volume: volume.since):  # the machine orders containers by their starts
+            if volume.state != "created":  # a gang does not wait for one that has ended
+                is_running = volume.state == "running"
+                self._driver.dispatch((e.ContainerStarted if is_running else e.ContainerEnded)(volume.name))
 
     def create(self, name: str, options: dict[str, str]) -> None:
         """Create a volume. An existing volume with the same options is no error.

@@ -354,6 +354,23 @@ def test_one_of_a_gang_that_starts_again_goes_before_newcomers() -> None:
     host.check()
 
 
+def test_a_restart_remembers_who_of_a_gang_has_ended() -> None:
+    host = make_host(16)
+    first, second = make_gang(host, 4, 4)
+    for session in (first, second):
+        host.allocate(session, 2)
+    host.create("w2", {"gpu": 4}, gang="train")
+    host.allocate(host.start("w2"), 2)
+    host.finish("w1")
+    host.finish("w2")
+    host.restart(Machine({"gpu": 16}, Fifo(), recovering=True))
+    host.reconnect_previous(0)
+    host.dispatch(e.RecoveryEnded())
+    host.mount("w1")
+    assert host.allocate(host.start("w1"), 2) in host.answers  # `w2` has ended, and is not waited for
+    host.check()
+
+
 # -- one turn for what is admitted together -------------------------------------------------------------------
 
 
