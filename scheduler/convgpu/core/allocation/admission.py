@@ -111,6 +111,25 @@ def _reserve(state: State, name: str) -> None:
     state.ledger.changed_containers[name] = None
 
 
+def complete_unified(state: State) -> None:
+    """Reserve again what facts took of the whole limit of a unified container, once they are over.
+
+    It has its device alone, which holds beside its capacity what is more: so nobody's memory is lacking for it, and
+    nobody else's end brings it.
+    """
+    ledger = state.ledger
+    for name in ledger.unified if not state.recovering else ():
+        for device, account in ledger.accounts[name].items() if state.containers[name].is_admitted else ():
+            is_taken = ledger.free[device] < ledger.pool[device] or device in state.drained
+            if account.grant + account.charged < account.limit and not is_taken and _is_alone(state, name, device):
+                _reserve(state, name)
+
+
+def _is_alone(state: State, name: str, device: str) -> bool:
+    accounts = (state.ledger.accounts[other].get(device) for other in state.ledger.holders if other != name)
+    return not any(account.grant for account in accounts if account is not None)
+
+
 def mark_admitted(state: State, name: str) -> None:
     """Reserve what a container was granted, and let it claim with its gang as one."""
     container = state.containers[name]

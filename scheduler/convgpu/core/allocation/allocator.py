@@ -7,7 +7,14 @@ the exact figures that come back with HeadroomTaken.
 from collections.abc import Iterable, Sequence
 
 from convgpu.core import events as e
-from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required, reserve_again
+from convgpu.core.allocation.admission import (
+    GANG_TIMEOUT,
+    admit,
+    can_be_admitted,
+    complete_unified,
+    required,
+    reserve_again,
+)
 from convgpu.core.allocation.backfill import Backfill, Grants
 from convgpu.core.allocation.fairness import overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
@@ -99,6 +106,7 @@ class Allocator:
         self._ladder.take_idle_of_overcommitted()
         if self._state.lacks_reserves and not self._state.recovering:
             reserve_again(self._state)
+        complete_unified(self._state)
         while (pending := self.next()) is not None:
             self._state.dequeue(pending)
             if self._exceeds_limit(pending):

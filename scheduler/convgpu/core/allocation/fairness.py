@@ -105,6 +105,7 @@ def eligible(state: State, devices: Sequence[str], held_back: HoldBack, may_pass
                 fits = [w for w in fits if w.container not in refused or refused[w.container] > _lacking(state, w)]
             found += fits
             found += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
+            found += [p.view for p in _larger_than_free(state, device)] if state.ledger.unified else []
     return found
 
 
@@ -163,6 +164,14 @@ def _are_limits_free(ledger: Ledger, newcomer: str) -> bool:
         if min(account.limit - account.charged, usable[device]) > free[device]:
             return False
     return True
+
+
+def _larger_than_free(state: State, device: str) -> Iterator[PendingAllocation]:
+    """Yield what waits for whole limits that a device need not have: one call of a unified container may be larger."""
+    for name in state.ledger.unified:
+        for pending in state.containers[name].pending.values() if state.awaits_admission(name) else ():
+            if pending.device == device and pending.size > state.ledger.free[device]:
+                yield pending
 
 
 def _lacks_at_most(state: State, pending: PendingAllocation, free: int) -> bool:

@@ -10,8 +10,7 @@ is granted whatever is free. So a device can be *overcommitted*, an account abov
 *safety deficit*. No decision of the scheduler makes any of the three worse.
 
 For all three to end with the facts that caused them, each decision has to be safe in two scenarios: with the capacity
-that devices have now, and with their nominal capacity, when everything that was taken from them is back
-(docs/decisions/0020).
+of now, and with the nominal one, when everything that was taken from the devices is back (docs/decisions/0020).
 """
 
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
@@ -132,7 +131,7 @@ class Ledger:
             self.holdings.change(device, account.grant, 0)
             for check in self.scenarios:
                 check.change_free(container, device, account.grant)
-            self._follow_unified(container, device, 0)
+            self._follow_unified(device)
             if account.charged:
                 self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
@@ -171,10 +170,13 @@ class Ledger:
         """Grant from now on `size` bytes of the device beside its capacity, because as much can leave it."""
         self._hold_beside(self.pool, device, size)
 
-    def _follow_unified(self, container: str, device: str, grant: int) -> None:
-        """Have a device hold beside its capacity what of a unified container's grant is more than that."""
-        if container in self.unified:
-            self._hold_beside(self.beyond, device, max(grant - self.capacity[device], 0))
+    def _follow_unified(self, device: str) -> None:
+        """Have a device, if it has anything, hold beside that what of a unified container's grant is more."""
+        if self.unified:
+            held = (self.accounts.get(name, {}).get(device) for name in self.unified)
+            card = self.usable[device] - self.pool[device] - self.beyond[device]
+            most = max((account.grant for account in held if account is not None), default=0)
+            self._hold_beside(self.beyond, device, max(most - card, 0) if card > 0 else 0)
 
     def _hold_beside(self, sizes: dict[str, int], device: str, size: int) -> None:
         change, sizes[device] = size - sizes[device], size
@@ -210,6 +212,7 @@ class Ledger:
         self._current.change_usable(device, change)
         self._distinct = self.scenarios if self._current.usable != self._nominal.usable else (self._current,)
         self._is_deficit_stale = True
+        self._follow_unified(device)
 
     # -- grants and leases -------------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class Ledger:
         self.holdings.change(device, before, before + size)
         for check in self.scenarios:
             check.change_free(container, device, -size)
-        self._follow_unified(container, device, before + size)
+        self._follow_unified(device)
         if size > 0:
             if container not in self._holders:
                 self._holders[container] = None
@@ -255,10 +258,7 @@ class Ledger:
         return size
 
     def move_lease(self, container: str, device: str, replaced: int, session: int, held: int) -> int:
-        """Give the lease of a replaced session to its successor, as far as that still holds it, and return its size.
-
-        The rest becomes idle.
-        """
+        """Give what a replaced session still holds of its lease to its successor, and return that; the rest is idle."""
         account = self.accounts[container][device]
         account.record_high_water_mark(self.newest_waiting)
         lease = account.leases.pop(replaced, 0)
