@@ -155,6 +155,10 @@ class Residency(RuleBasedStateMachine):
     def change_capacity(self, data: st.DataObject, capacity: int) -> None:
         self.host.dispatch(e.CapacityChanged(data.draw(st.sampled_from(sorted(self.capacity))), capacity))
 
+    @rule(data=DRAW, drained=st.booleans())
+    def drain(self, data: st.DataObject, drained: bool) -> None:
+        self.host.dispatch(e.DeviceDrained(data.draw(st.sampled_from(sorted(self.capacity))), drained))
+
     @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
         self.host.now += seconds
@@ -188,6 +192,7 @@ class Residency(RuleBasedStateMachine):
             return
         for device in self.capacity:
             self.host.dispatch(e.CapacityChanged(device, 12))
+            self.host.dispatch(e.DeviceDrained(device, drained=False))
         for name in self.host.terms:
             self.host.dispatch(r.ResumeAsked(name))
             self.host.dispatch(r.Busy(name))

@@ -51,7 +51,13 @@ class TurnOracle:
 
     def _overdue(self) -> list[Turn]:
         turns = self._state.residency.turns.values()
-        return [turn for turn in turns if not turn.is_admitted and is_overdue(self._state, turn)]
+        return [t for t in turns if not t.is_admitted and is_overdue(self._state, t) and self._could_be_given(t)]
+
+    def _could_be_given(self, turn: Turn) -> bool:
+        """Return whether it waits neither for a drained device nor for external memory: then it delays nobody."""
+        ledger = self._state.ledger
+        is_larger = any(claim > ledger.usable[device] - ledger.pool[device] for device, claim in turn.claims.items())
+        return not is_larger and self._state.drained.isdisjoint(turn.need)
 
     def _check_pass(self, turn: Turn, other: Turn) -> None:
         """No pauses and ends of the others make room for the overdue turn without the one that passes it only."""

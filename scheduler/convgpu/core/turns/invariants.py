@@ -69,7 +69,7 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns, backfill: Turn
     backfill.check()
     waits = [turn for turn in state.residency.turns.values() if not turn.is_admitted]
     for turn in waits:
-        if is_overdue(state, turn):
+        if is_overdue(state, turn) and waiting.may_get(turn):
             backfill.reserve(turn, set(left), waiting.could_be_free(), left)
     for turn in waits:
         if waiting.fits(turn, left):

@@ -47,12 +47,15 @@ class Room:
 
     # -- a device ----------------------------------------------------------------------------------------
 
+    def card(self, device: str) -> int:
+        """Return the bytes of the card that containers can have at all."""
+        return self._ledger.usable[device] - self._ledger.pool[device]
+
     def free(self, device: str) -> int:
         """Return the bytes of the card that nobody uses; negative while facts have taken more than there is."""
-        ledger, residency = self._ledger, self._residency
-        card = ledger.usable[device] - ledger.pool[device]
+        residency, leased = self._residency, self._ledger.leased[device]
         elsewhere = residency.out[device] + residency.saved[device] + residency.deferred[device]
-        return card - ledger.leased[device] + elsewhere - residency.restoring[device] - self.beyond[device]
+        return self.card(device) - leased + elsewhere - residency.restoring[device] - self.beyond[device]
 
     def could_be_free(self, device: str) -> int:
         """Return the bytes that would be free if all that may leave had."""

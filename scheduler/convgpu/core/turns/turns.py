@@ -51,7 +51,8 @@ class Turns:
         self._backfill = TurnBackfill(state, room, self._waiting)
         self.in_the_way = InTheWay(state, room)
         self._slices = TimeSlices(state, room, switch_cost)
-        self._seen: dict[str, tuple[int, int, bool]] = {}  # the figures of each device when they were compared last
+        self._seen: dict[str, tuple[int, int]] = {}  # the figures of each device when they were compared last
+        self._had: dict[str, tuple[bool, int]] = {}  # whether it was drained then, and the bytes of its card
         self._looked_at = -inf  # when it was asked last who has become overdue
         self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
         self._next: dict[str, Turn | None] = {}  # by device, as far as somebody asked since the last decision
@@ -158,10 +159,15 @@ class Turns:
             self._touched |= dict.fromkeys(self._waiting.newly_overdue_on(self._looked_at))
             self._looked_at = self._state.now
         for device in self._residency.devices:
-            figures = (self._room.could_be_free(device), self._waiting.pledged[device], device in self._state.drained)
+            figures = (self._room.could_be_free(device), self._waiting.pledged[device])
             if figures != self._seen.get(device):
                 self._touched[device] = None
                 self._seen[device] = figures
+            has = (device in self._state.drained, self._room.card(device))
+            if has != self._had.get(device):  # whom it decides about may delay others elsewhere now, or not any more
+                connected = self._state.ledger.groups.connected(device)
+                self._touched |= dict.fromkeys(other for other in self._residency.devices if other in connected)
+                self._had[device] = has
 
     # -- stops that take too long --------------------------------------------------------------------------
 
@@ -202,7 +208,7 @@ class Turns:
         others lose theirs.
         """
         devices = self._touched
-        room = {device: could_be_free - pledged for device, (could_be_free, pledged, _) in self._seen.items()}
+        room = {device: could_be_free - pledged for device, (could_be_free, pledged) in self._seen.items()}
         while devices:
             self._admit_fitting(devices, room)
             if devices := self._preempt(room):
@@ -267,15 +273,17 @@ class Turns:
         return [turn for turn in claimants if all(next(overdue_on(device), turn) is turn for device in turn.claims)]
 
     def _claimant(self, device: str) -> Turn | None:
-        ranked = self._waiting.ranked[device]
-        first = self._residency.turns[ranked[0][2]] if ranked else None
-        return next(self._waiting.overdue_on(device), first)
+        overdue = next(self._waiting.overdue_on(device), None)
+        if overdue is not None:
+            return overdue
+        ranked = (self._residency.turns[name] for _, _, name in self._waiting.ranked[device])
+        return next((turn for turn in ranked if self._waiting.may_get(turn)), None)
 
     def _preempt(self, room: Sizes) -> Devices:
         """Give one turn for which running containers lose theirs, whose quanta are over; return the devices of all."""
         accounts = self._state.ledger.accounts
         for turn in self._claimants():
-            if self._state.drained.isdisjoint(turn.need) and (chosen := self._slices.choose(turn, room)):
+            if chosen := self._slices.choose(turn, room):
                 for name in chosen:
                     self._residency.containers[name].is_preempted = True
                     self._residency.changed[name] = None

@@ -124,12 +124,19 @@ class WaitingTurns:
         return turn.view
 
     def overdue_on(self, device: str) -> Iterator[Turn]:
-        """Yield the containers without their turn that are overdue on a device, the oldest first."""
+        """Yield the containers without their turn that are overdue on a device and may get it, the oldest first."""
         for _, _, name in self.aged[device]:
             turn = self._residency.turns[name]
             if not is_overdue(self._state, turn):
                 return
-            yield turn
+            if self.may_get(turn):
+                yield turn
+
+    def may_get(self, turn: Turn) -> bool:
+        """Return whether others can make room for a turn: not while a device is drained, or has less than it claims."""
+        if not self._state.drained.isdisjoint(turn.need):
+            return False
+        return all(claim <= self._room.card(device) for device, claim in turn.claims.items())
 
     def newly_overdue_on(self, since: float) -> list[str]:
         """Return the devices on which a container without its turn has become overdue since then."""
