@@ -6,7 +6,7 @@ state stays safe.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from convgpu.core.events import LimitInForce
@@ -125,22 +125,25 @@ class Placer:
         for name in list(self._on_lost):
             if not self._is_on_lost(name):
                 del self._on_lost[name]
-            elif self._holds_nothing(name):
+                continue
+            left += self._stop_waiting(name, self._state.lost)
+            if self._holds_nothing(name):
                 del self._on_lost[name]
-                waiting = list(self._state.containers[name].pending.values())
-                for pending in waiting:
-                    self._state.dequeue(pending)
+                left += self._stop_waiting(name, self._ledger.accounts[name])
                 self._unplace(name)
-                left += waiting
-            else:
-                left += self._stop_waiting_for_lost(name)
         return left
 
-    def _stop_waiting_for_lost(self, name: str) -> list[PendingAllocation]:
-        waiting = [p for p in self._state.containers[name].pending.values() if p.device in self._state.lost]
-        for pending in waiting:
-            self._state.dequeue(pending)
-        return waiting
+    def _stop_waiting(self, name: str, devices: Collection[str]) -> list[PendingAllocation]:
+        """Return what waited for memory of these devices, or was granted that and waited for room on them."""
+        container, found = self._state.containers[name], list[PendingAllocation]()
+        for waiting, drop in (
+            (container.pending, self._state.dequeue),
+            (container.deferred, self._state.drop_deferred),
+        ):
+            for pending in [pending for pending in waiting.values() if pending.device in devices]:
+                drop(pending)
+                found.append(pending)
+        return found
 
     def _should_leave_drained(self, name: str) -> bool:
         """Return whether a container is to be placed anew for its next process: what waits would wait in vain then."""

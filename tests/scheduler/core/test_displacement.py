@@ -1,8 +1,12 @@
 """A device that was chosen is lost or drained: what is said, who is placed anew, and who waits on."""
 
+import pytest
+from elastic_host import ElasticHost
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Choice, Displaced, Obstacle, PlacementRequested
+from convgpu.core.residency.events import ElasticSet
 from convgpu.policies.memory import Fifo
 from convgpu.protocol.event_kinds import RejectReason
 from convgpu.simulate.host import SimulatedHost
@@ -80,6 +84,30 @@ def test_who_holds_memory_of_a_lost_device_does_not_wait_there_for_more() -> Non
     assert made.answers[later] == e.Reject(first, later, RejectReason.DISPLACED)
     assert not made.pending
     made.machine.check_invariants(made.now)
+
+
+@pytest.mark.parametrize("holds", [0, 2])
+def test_what_was_granted_on_a_lost_device_and_waits_for_room_there_is_rejected(holds: int) -> None:
+    """Elastic containers are granted more than the card has; the room that is lacking never came."""
+    made = ElasticHost(Machine({"g0": 10}, Fifo()))
+    made.set_pool("g0", 10, 1)
+    sessions = []
+    for name in ("a", "b"):
+        made.create(name, {"g0": 8}, choice=Choice())
+        made.dispatch(ElasticSet(name, {"g0": 0}))
+        sessions.append(made.start(name))
+        made.enable(sessions[-1])
+    first, second = sessions
+    made.allocate(first, 8, "g0")
+    if holds:
+        made.dispatch(e.UnleasedMemory("b", "g0", holds))
+    waits = made.allocate(second, 6, "g0")
+    assert waits in made.pending
+    made.dispatch(e.CapacityChanged("g0", 0, 10, is_lost=True))
+    assert made.answers[waits] == e.Reject(second, waits, RejectReason.DISPLACED)
+    assert made.machine.lease(second, "g0") == 0
+    assert where(made, "b") == (("g0",) if holds else ())
+    assert where(made, "a") == ("g0",)
 
 
 def test_a_program_that_ends_leaves_another_of_its_container_that_holds_nothing() -> None:
