@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from convgpu.core.gangs import Member, check_gang
 from convgpu.core.machine import Machine
@@ -31,16 +32,20 @@ def check_member(
     """
     if not new.terms.gang:
         return  # there may be thousands of others
-    members = [Member(name, terms, _limits(machine, name)) for name, terms in known if terms.gang == new.terms.gang]
+    members = [_member(machine, name, terms) for name, terms in known if terms.gang == new.terms.gang]
     check_gang(new, members, devices)
 
 
-def _limits(machine: Machine, name: str) -> Mapping[str, int]:
-    """Return the limits of a container; of one whose devices the scheduler chooses, on all that it may get."""
-    if machine.choice(name) is not None:
-        return machine.offer(name)
+def _member(machine: Machine, name: str, terms: Terms) -> Member:
+    """Return a container with its limits; while its devices are still to be chosen, on all that it may get.
+
+    Where they are chosen it has its limits on these: it stays there for as long as it waits for the others.
+    """
+    if machine.choice(name) is not None and machine.placement(name) is None:
+        return Member(name, terms, machine.offer(name))
     accounts = machine.accounts(name)
-    return {device: max(account.limit, account.target or 0) for device, account in accounts.items()}
+    limits = {device: max(account.limit, account.target or 0) for device, account in accounts.items()}
+    return Member(name, replace(terms, choice=None), limits)
 
 
 def check_reuse_counts(machine: Machine, new: Member, devices: Sequence[DeviceCapacity]) -> None:

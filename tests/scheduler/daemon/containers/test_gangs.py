@@ -1,7 +1,11 @@
 """A gang against a real scheduler: what it knows of members that have ended, and who can belong to it."""
 
-from daemon import GIB, Daemon, Process
+from pathlib import Path
 
+import pytest
+from daemon import GIB, Daemon, Process, running_daemon
+
+from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
 
 
@@ -28,3 +32,17 @@ def test_a_restart_remembers_that_one_of_a_gang_has_ended(daemon: Daemon) -> Non
     assert isinstance(again.ask(m.Allocate(0, GIB, "cuMemAlloc")), m.Accepted)
     assert sorted(str(event["container"]) for event in daemon.events("ended")) == ["b", "c"]
     assert [daemon.state(name)["state"] for name in "abc"] == ["running", "running", "ended"]
+
+
+def test_one_of_a_gang_that_has_a_place_is_not_reckoned_anywhere_else(tmp_path: Path) -> None:
+    """The other one came to the same GPU, and both waited for as long as the first one lived."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        first = Process(daemon.container("a", memory="10g", gang="train:2", gpus="any"))
+        first.hello()
+        waits = first.allocate(GIB)
+        with pytest.raises(SchedulerRefused, match="the largest limit that fits is memory=6144m"):
+            daemon.container("b", memory="10g", gang="train:2", gpus="0")
+        second = Process(daemon.container("b", memory="10g", gang="train:2", gpus="any"))
+        second.hello()
+        assert isinstance(second.ask(m.Allocate(0, GIB, "cuMemAlloc")), m.Accepted)
+        assert isinstance(first.answer(waits), m.Accepted)
