@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -65,6 +66,7 @@ class State:
     Attributes:
         placement_policy: chooses the devices of containers that have a choice.
         now: seconds, on the clock of the events, of the event that is being handled.
+        recovered: when recovery ended, on that clock.
         drained: devices on which no new grants are given.
         lost: devices that do not answer.
         reuse: by device, how many containers whose memory may leave can be there; without an entry any number.
@@ -101,6 +103,7 @@ class State:
         self.starvation_timeout = starvation_timeout
         self.recovering = recovering
         self.now = 0.0
+        self.recovered = -inf
         self.drained: set[str] = set()
         self.lost: set[str] = set()
         self.reuse: dict[str, int] = {}

@@ -6,7 +6,7 @@ from convgpu.core import events as e
 from convgpu.core.allocation.admission import end_admission, mark_admitted, reserve_again
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
-from convgpu.core.allocation.terms import change_terms
+from convgpu.core.allocation.terms import change_terms, end_recovery
 from convgpu.core.events import Event
 from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested, ReuseBounded
 from convgpu.core.placer import Placer
@@ -273,7 +273,7 @@ class Transitions:
 
     @apply.register
     def _end_recovery(self, _event: e.RecoveryEnded) -> None:
-        self._state.recovering = False
+        end_recovery(self._state)
         for name in self._state.containers:
             self._placer.free(name)
         self._placer.find_on_lost()

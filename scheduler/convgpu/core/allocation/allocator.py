@@ -7,14 +7,7 @@ the exact figures that come back with HeadroomTaken.
 from collections.abc import Iterable, Sequence
 
 from convgpu.core import events as e
-from convgpu.core.allocation.admission import (
-    GANG_TIMEOUT,
-    admit,
-    can_be_admitted,
-    complete_unified,
-    required,
-    reserve_again,
-)
+from convgpu.core.allocation.admission import admit, can_be_admitted, complete_unified, required, reserve_again
 from convgpu.core.allocation.backfill import Backfill, Grants
 from convgpu.core.allocation.fairness import overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
@@ -22,7 +15,7 @@ from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.retries import Retries
-from convgpu.core.allocation.terms import deadline_of
+from convgpu.core.allocation.terms import deadline_of, wait_end
 from convgpu.core.allocation.turns import head_start, last_passed
 from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.memory.release_sums import ReleaseSums
@@ -229,14 +222,12 @@ class Allocator:
         """Reject the allocations whose container's `wait` has run out, or whose gang has not come."""
         state = self._state
         for pending in state.queue.expired(state.now):
-            wait = state.containers[pending.container].wait
-            ends = [] if wait is None else [pending.view.since + wait]
+            end = wait_end(state, pending.container, pending.view.since)
             reason = RejectReason.GANG if state.missing_members(pending.container) else None
-            if ends and ends[0] <= state.now:
+            if end is not None and end <= state.now:
                 reason = RejectReason.DEADLINE
             if reason is None:  # its gang is complete and waits for memory; one of it may still end
-                again = [state.now + GANG_TIMEOUT] if state.awaits_admission(pending.container) else []
-                state.queue.postpone(pending, min(ends + again, default=None))
+                state.queue.postpone(pending, deadline_of(state, pending.container, pending.view.since))
                 continue
             state.dequeue(pending)
             self._reject(pending, reason)

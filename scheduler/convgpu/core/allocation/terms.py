@@ -8,15 +8,32 @@ from convgpu.core.events import TermsChanged
 from convgpu.core.state import State
 
 
+def wait_end(state: State, name: str, since: float) -> float | None:
+    """Return when the option `wait` of a container ends the wait of an allocation since then; None without it.
+
+    Nobody is rejected because the scheduler recovered: that time does not count.
+    """
+    wait = state.containers[name].wait
+    return None if wait is None else max(since, state.recovered) + wait
+
+
+def end_recovery(state: State) -> None:
+    """Let the waits of all begin that came during recovery."""
+    state.recovering, state.recovered = False, state.now
+    for queue in (state.queue, state.deferred):
+        for pending in queue:
+            queue.postpone(pending, deadline_of(state, pending.container, pending.view.since))
+
+
 def deadline_of(state: State, name: str, since: float) -> float | None:
     """Return when an allocation of a container is rejected that waits since then; None without an end.
 
     What waits for others of its gang is looked at again each GANG_TIMEOUT.
     """
-    container = state.containers[name]
-    deadlines = [since + container.wait] if container.wait is not None else []
+    container, end = state.containers[name], wait_end(state, name, since)
+    deadlines = [end] if end is not None else []
     if container.gang and state.awaits_admission(name):
-        first = since + GANG_TIMEOUT
+        first = max(since, state.recovered) + GANG_TIMEOUT
         deadlines.append(first if first > state.now else state.now + GANG_TIMEOUT)
     return min(deadlines, default=None)
 

@@ -70,3 +70,23 @@ def test_what_waits_for_its_gang_is_looked_at_again_whatever_its_pause_is() -> N
     host.dispatch(e.TermsChanged("a", 7.0, 0))
     assert host.machine.next_deadline() == 7.0
     host.check()
+
+
+@pytest.mark.parametrize(("ends", "is_accepted"), [(4.9, True), (5.0, False)])
+def test_what_comes_during_recovery_waits_from_its_end(ends: float, is_accepted: bool) -> None:
+    """The scheduler grants nothing meanwhile: it would reject because of its own delay."""
+    host = CheckedHost(Machine({"gpu": 16}, Fifo(), recovering=True))
+    host.create("holder", {"gpu": 16})
+    host.create("a", {"gpu": 4}, wait=2.0)
+    holder = host.start("holder", held={"gpu": 16})
+    host.now = 0.5
+    request = host.allocate(host.start("a"), 4)
+    host.now = 3.0
+    host.dispatch(e.RecoveryEnded())
+    host.dispatch(e.TimePassed())
+    assert (request in host.pending, host.machine.next_deadline()) == (True, 5.0)
+    host.now = ends
+    host.dispatch(e.TimePassed())
+    host.end(holder)
+    assert isinstance(host.answers[request], e.Accept) == is_accepted
+    host.check()
