@@ -163,28 +163,6 @@ def test_an_overdue_whole_admission_holds_newcomers_back_and_is_served() -> None
     host.check()
 
 
-@pytest.mark.parametrize("gang", ["", "train:2"])
-def test_who_waits_for_a_drained_device_with_whole_limits_holds_nobody_back_on_others(gang: str) -> None:
-    """It cannot be served, whoever ends; an empty device waited with it."""
-    host = make_host(10, 10, timeout=10.0)
-    host.dispatch(e.DeviceDrained("gpu1", drained=True))
-    host.create("a", {"gpu": 8} if gang else {"gpu": 8, "gpu1": 8}, is_whole=True, gang=gang)
-    first = host.allocate(host.start("a"), 1)
-    if gang:
-        host.create("b", {"gpu1": 8}, gang=gang)
-        host.allocate(host.start("b"), 1, "gpu1")
-    host.now = 20.0
-    host.create("younger", {"gpu": 5})
-    younger = host.start("younger")
-    assert (host.allocate(younger, 5) in host.answers, reason(host, first)) == (True, WaitReason.DRAINED)
-    host.dispatch(e.DeviceDrained("gpu1", drained=False))
-    host.create("last", {"gpu": 3})
-    assert host.allocate(host.start("last"), 3) in host.pending  # it holds back again
-    host.end(younger)
-    assert first in host.answers
-    host.check()
-
-
 # -- gangs ------------------------------------------------------------------------------------------------
 
 
@@ -351,23 +329,6 @@ def test_one_of_a_gang_that_starts_again_goes_before_newcomers() -> None:
     assert (again in host.pending, reason(host, again)) == (True, WaitReason.MEMORY)
     host.finish("other")
     assert again in host.answers
-    host.check()
-
-
-def test_a_restart_remembers_who_of_a_gang_has_ended() -> None:
-    host = make_host(16)
-    first, second = make_gang(host, 4, 4)
-    for session in (first, second):
-        host.allocate(session, 2)
-    host.create("w2", {"gpu": 4}, gang="train")
-    host.allocate(host.start("w2"), 2)
-    host.finish("w1")
-    host.finish("w2")
-    host.restart(Machine({"gpu": 16}, Fifo(), recovering=True))
-    host.reconnect_previous(0)
-    host.dispatch(e.RecoveryEnded())
-    host.mount("w1")
-    assert host.allocate(host.start("w1"), 2) in host.answers  # `w2` has ended, and is not waited for
     host.check()
 
 

@@ -10,13 +10,13 @@ from convgpu.policies.memory import Fifo
 
 def test_what_was_found_unsafe_is_what_was_lacking_then_and_not_a_whole_request() -> None:
     """It lacks 4, of which the other one needs 1 to end; when it frees 1 it lacks 3, and nothing woke it."""
-    host = CheckedHost(Machine({"gpu": 10}, Fifo()))
+    host = CheckedHost(Machine({"gpu": 10}, Fifo(), recovering=True))
     host.create("whole", {"gpu": 8}, is_whole=True)
     host.create("other", {"gpu": 2})
-    whole, other = host.start("whole"), host.start("other")
-    host.allocate(whole, 2)
-    host.allocate(other, 1)
-    host.dispatch(e.CapacityChanged("gpu", 7, 10))  # what is idle of the reserve is taken back
+    host.dispatch(e.CapacityChanged("gpu", 7, 10))  # so not all of the limit can be reserved again
+    whole = host.start("whole", held={"gpu": 2})
+    host.start("other", held={"gpu": 1})
+    host.dispatch(e.RecoveryEnded())
     waits = host.allocate(whole, 4)
     assert waits in host.pending
     host.free(whole, 1)
