@@ -29,6 +29,7 @@ MOST_PAUSE: Final = 30.0
 STEADY: Final = 10.0  # seconds from its first report on after which it counts as running well
 RESTING: Final = 60.0  # seconds without a process that could leave, after which it ends
 _GRACE: Final = 0.2  # seconds for the pieces at hand; and as many for the kernel to end a porter that was killed
+_LAST_GRACE: Final = 3.0  # when the scheduler ends: it gives the host's memory back only where no porter is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Porter:
             self._on_report(p.unpack_report(packet))
 
     def _ended(self) -> None:
-        status = self._close()
+        status = self._close(_GRACE)
         # Not from its start on: it may have waited that long for another porter's pool.
         if self._serves_since is not None and self._loop.time() - self._serves_since >= STEADY:
             self._pause = FIRST_PAUSE
@@ -143,12 +144,12 @@ class Porter:
         self._timer = self._loop.call_later(self._pause, again)
         self._pause = min(2 * self._pause, MOST_PAUSE)
 
-    def _close(self) -> int | None:
+    def _close(self, patience: float) -> int | None:
         """Close its socket, which ends the porter; return its exit status, None while it has none.
 
-        The event loop stands still meanwhile, so it waits twice for a moment and no longer. No signal ends a call of
-        the driver, and the kernel unpins a large pool for seconds. The end of its socket does not mean that it can be
-        reaped: the kernel closes that before.
+        `patience`: seconds for the kernel to end it once it is killed; the event loop stands still. No signal ends a
+        call of the driver, and the kernel unpins a large pool for seconds. The end of its socket does not mean that it
+        can be reaped: the kernel closes that before.
         """
         if self._control is not None:
             self._loop.remove_reader(self._control)
@@ -161,7 +162,7 @@ class Porter:
             return process.wait(timeout=_GRACE)
         process.kill()  # it finishes the pieces at hand, and waits for nothing else
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=_GRACE)
+            return process.wait(timeout=patience)
         log.warning("the porter pid=%d was killed and has not ended: the driver or the kernel keeps it", process.pid)
         _reap_apart(process)
         return None
@@ -184,7 +185,7 @@ class Porter:
             if timer is not None:
                 timer.cancel()
         self._timer = self._adoption = self._rest = None
-        self._close()
+        self._close(_LAST_GRACE)
         self._files.pool.give_back()
 
     def rest(self, is_needed: Callable[[], bool]) -> None:
