@@ -183,11 +183,11 @@ def _strict_rules(own: dict[str, str]) -> "StrictRules | None":
 
 def _may_need_limit(config: dict[str, Any], opens: "OpenSource") -> bool:
     """Tell whether a container has to do with GPUs; all others start without a plugin, too."""
-    from convgpu.runtime.edits import NoLimit, inject_limit  # noqa: PLC0415 - see above
+    from convgpu.runtime.edits import NoLimit, has_device, inject_limit  # noqa: PLC0415 - see above
     from convgpu.runtime.last_word import HookUndone  # noqa: PLC0415
 
     try:
-        return inject_limit(config, _unknown_host(opens), "1") is not None
+        return has_device(config) or inject_limit(config, _unknown_host(opens), "1") is not None
     except (NoLimit, HookUndone):
         return True
 

@@ -105,7 +105,7 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
         return None
     if has_gpu:
         refuse_variables(config)
-    if _has_device(config):
+    if has_device(config):
         _refuse_moved(host)
         return None
     if _has_volume(config, host):
@@ -130,7 +130,7 @@ def _refuse_moved(host: Host) -> None:
         refuse_moved(PRELOAD_PATH, host.root.lead(PRELOAD_PATH))
 
 
-def _has_device(config: Mapping[str, Any]) -> bool:
+def has_device(config: Mapping[str, Any]) -> bool:
     """Tell whether a CDI device of ours has edited the bundle (runtime/cdi.py): only files of the host bring hooks."""
     hooks = (config.get("hooks") or {}).get("createRuntime") or ()
     return any(list(hook.get("args") or ())[: len(_BEGINS)] == _BEGINS for hook in hooks)

@@ -133,7 +133,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up(record):
     handler.handle(record("again"))
     handler.handle(record("and again"))
     first, second = os.read(reader, 1 << 16).decode().splitlines()
-    assert re.fullmatch(r"again \(9[0-9] lines before this one are lost: nobody read the log\)", first)
+    assert re.fullmatch(r"again \(\d+ lines before this one are lost: nobody read the log\)", first)
     assert second == "and again"
     os.close(reader)
     handler.handle(record("to nobody"))

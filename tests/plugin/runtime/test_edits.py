@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from convgpu.runtime.__main__ import bundle_of, is_plugin, split
+from convgpu.runtime.__main__ import _may_need_limit, bundle_of, is_plugin, split
 from convgpu.runtime.cdi import names, specification
-from convgpu.runtime.devices import GpuNumbers
+from convgpu.runtime.devices import GpuNumbers, Source
 from convgpu.runtime.edits import Host, NoLimit, inject_limit, injected_hooks, injected_mounts, uses_gpu, volume_options
 from convgpu.runtime.scheduler_client import NoScheduler, find_directory
 
@@ -241,6 +241,7 @@ def test_a_bundle_that_a_cdi_device_of_ours_edited_stays_as_it_is() -> None:
     edited = container("CONVGPU_MEMORY=2g", mounts=injected_mounts(CARD))
     hooks = {stage: [hook] for stage, hook in injected_hooks(CARD).items()}
     assert inject_limit(edited | {"hooks": hooks}, CARD, None) is None
+    assert _may_need_limit(edited | {"hooks": hooks}, Source)  # so where its folders lead is judged
     with pytest.raises(NoLimit, match="something else is mounted"):
         inject_limit(edited | {"hooks": {"createRuntime": [{"path": "/x", "args": ["x", "hook"]}]}}, CARD, None)
 

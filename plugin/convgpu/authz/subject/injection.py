@@ -59,12 +59,13 @@ def expect_limits(
     given = container.chosen if container.device_requests == 1 else ""
     asked = given if container.device_requests else environment.get("NVIDIA_VISIBLE_DEVICES", "")
     chosen = gpus or environment.get("CONVGPU_GPUS") or asked
-    if max(len(memory), len(chosen)) > LONGEST_OPTION:
+    if len(memory) > LONGEST_OPTION:
         return {}
     parts = [part.strip() for part in memory.split(",")]
     if ":" in memory:
         return {uuid: size_or_zero(size) for uuid, _, size in (part.rpartition(":") for part in parts)}
-    names = {name.strip() for name in chosen.split(",")}
+    # A long list may not reach the scheduler, which then chooses among all.
+    names = {name.strip() for name in chosen.split(",")} if len(chosen) <= LONGEST_OPTION else {""}
     clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
     largest = max(map(size_or_zero, parts))
     return {device.uuid: largest for device in devices if not clear or names & {device.uuid, str(device.index)}}

@@ -4,6 +4,7 @@ One thread asks the Engine: at the start, when mounts and unmounts have stopped 
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from convgpu.protocol.records import Container
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 _log: Final = logging.getLogger(__name__)
+_ID: Final = re.compile("[0-9a-f]{64}")  # of a container, and the name of its injected limit
 
 # Seconds without a mount or unmount before the Engine is asked: it has completed the operation by then, and a container
 # that starts or ends is not delayed by the question.
@@ -147,7 +149,7 @@ class ContainerSync:
             raise EngineUnavailable(f"the Engine does not list all volumes: {'; '.join(found['Warnings'])}")
         volumes = {row["Name"] for row in found.get("Volumes") or () if row["Driver"] == self._driver}
         known = {container.name for container in containers}
-        expected = {container.name for container in containers if not container.injected}
+        expected = {container.name for container in containers if not _may_be_injected(container)}
         # Without this check a wrong name would seem to mean that all containers have ended.
         if expected and not expected & volumes:
             raise EngineUnavailable(
@@ -170,6 +172,12 @@ def _contradicts(listed: ReportEngineList, known: Iterable[Container]) -> bool:
     """Tell whether the scheduler takes a container for running that the Engine does not list so."""
     running = {name for row in listed.containers if is_running(row.state) for name in row.volumes}
     return any(container.mounts and container.name not in running for container in known)
+
+
+def _may_be_injected(container: Container) -> bool:
+    """Tell whether Docker may know no such volume: also of one whose registration was not completed."""
+    is_begun = container.state == "created" and not container.mounts and _ID.fullmatch(container.name) is not None
+    return container.injected or is_begun
 
 
 def _container(row: Mapping[str, Any], driver: str, known: Collection[str]) -> ListedContainer:

@@ -84,7 +84,7 @@ def admit(state: State, pending: PendingAllocation, passed: Turn | None) -> None
 
 
 def reserve_again(state: State) -> None:
-    """Reserve the whole limits of admitted containers that lack some of it, where all that a gang's lack is free.
+    """Reserve the whole limits of admitted containers that lack some of it; where not all is free, what is safe.
 
     An earlier scheduler had admitted them, and their processes came back with what they hold; or external memory was
     in the place of what was reserved, and has ended. Nobody else is granted anything before.
@@ -103,6 +103,17 @@ def reserve_again(state: State) -> None:
                 _reserve(state, name)
         else:
             state.lacks_reserves = True
+            _reserve_some(state, names)
+
+
+def _reserve_some(state: State, names: Iterable[str]) -> None:
+    """Reserve what is free of what containers lack, as external memory may leave in parts."""
+    ledger = state.ledger
+    for name in names:
+        for device, account in ledger.accounts[name].items():
+            size = min(account.limit - account.grant - account.charged, ledger.free[device])
+            if size > 0 and ledger.is_safe_to_grant(name, device, size):
+                ledger.grant(name, device, size)
 
 
 def _reserve(state: State, name: str) -> None:

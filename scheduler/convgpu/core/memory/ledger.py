@@ -173,7 +173,7 @@ class Ledger:
     def _follow_unified(self, device: str) -> None:
         """Have a device, if it has anything, hold beside that what of a unified container's grant is more."""
         if self.unified:
-            held = (self.accounts.get(name, {}).get(device) for name in self.unified)
+            held = (self.accounts.get(name, {}).get(device) for name in self._holders if name in self.unified)
             card = self.usable[device] - self.pool[device] - self.beyond[device]
             most = max((account.grant for account in held if account is not None), default=0)
             self._hold_beside(self.beyond, device, max(most - card, 0) if card > 0 else 0)
@@ -227,7 +227,6 @@ class Ledger:
         self.holdings.change(device, before, before + size)
         for check in self.scenarios:
             check.change_free(container, device, -size)
-        self._follow_unified(device)
         if size > 0:
             if container not in self._holders:
                 self._holders[container] = None
@@ -235,6 +234,7 @@ class Ledger:
         elif not any(account.grant for account in accounts.values()):
             del self._holders[container]
             self.report_holder(container, False)
+        self._follow_unified(device)
         for check in self._distinct:
             check.prepare()
 

@@ -87,6 +87,7 @@ class AdminServer:
         except (OSError, ContainerRefusedError) as error:
             reply(_refuse(error, cause))
         except RuntimeError as error:  # no thread can be started: anybody may have used up the host's processes
+            log.exception("administration", extra={"cause": cause})
             reply(_refuse(OSError(str(error)), cause))
 
     def _do(self, request: r.AnyRequest) -> Answer | Coroutine[Any, Any, Answer]:

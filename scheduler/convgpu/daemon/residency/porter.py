@@ -190,8 +190,9 @@ class Porter:
 
     def rest(self, is_needed: Callable[[], bool]) -> None:
         """End the porter in a minute unless it is needed then: its contexts are memory of the devices."""
-        if self._rest is None:
-            self._rest = self._loop.call_later(RESTING, self._end_rest, is_needed)
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = self._loop.call_later(RESTING, self._end_rest, is_needed)
 
     def _end_rest(self, is_needed: Callable[[], bool]) -> None:
         self._rest = None
@@ -201,6 +202,7 @@ class Porter:
         self._loop.remove_reader(self._control)
         self._control.close()
         _reap_apart(self._process)  # the driver takes a moment for its contexts
+        self._loop.call_later(_LAST_GRACE, self._process.kill)  # nothing happens to one that has ended
         self._control = self._process = None
         self.adopt()
 
@@ -255,7 +257,7 @@ class Porter:
 
 
 def _reap_apart(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a killed process in a thread, which does not keep ours from ending."""
+    """Wait for the end of a process in a thread, which does not keep ours from ending."""
     with suppress(RuntimeError):  # no thread is left: subprocess looks for it when the next one is started
         threading.Thread(target=process.wait, name="reap", daemon=True).start()
 

@@ -60,6 +60,9 @@ def test_injection(container: ContainerSettings, host: HostFacts, expected: Inje
         ("1g", asks("", NVIDIA_VISIBLE_DEVICES="0"), BOTH),
         ("1g", asks("0", requests=2, NVIDIA_VISIBLE_DEVICES="0"), BOTH),
         ("1g," * 2000, ContainerSettings(), {}),  # the scheduler refuses it
+        ("1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="all," * 2000), BOTH),  # the runtime passes none of it on
+        ("1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="0," * 3000 + "0"), BOTH),
+        ("GPU-2:1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="0," * 3000), {"GPU-2": GIB}),
     ],
 )
 def test_expected_limits(memory: str, container: ContainerSettings, expected: dict[str, int]) -> None:

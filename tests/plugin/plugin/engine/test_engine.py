@@ -240,6 +240,7 @@ def test_a_host_whose_limits_are_all_injected_has_no_volumes(engine, scheduler, 
     scheduler.asked.clear()
     # Who registers while the scheduler answers is missing in the list, which says nothing about times after `asked`.
     sync = ContainerSync(engine, scheduler, "convgpu", keep=3600, clock=lambda: float(len(scheduler.asked)))
+    scheduler.volumes["e" * 64] = {}  # its registration was not completed
     sync.report()
     told = msgspec.convert(scheduler.asked[-1], ReportEngineList)
     assert (told.asked, told.volumes) == (0.0, ())

@@ -89,7 +89,7 @@ def test_what_was_reserved_and_is_taken_now_is_left_to_who_has_it() -> None:
     host.create("other", {"gpu": 8})
     whole, other = host.start("whole", held={"gpu": 1}), host.start("other", held={"gpu": 8})
     host.dispatch(e.RecoveryEnded())
-    assert grants(host, "whole", "other") == [1, 8]
+    assert grants(host, "whole", "other") == [8, 8]
     assert host.allocate(whole, 7) in host.answers
     waits = host.allocate(whole, 2)
     host.end(other)
@@ -104,14 +104,14 @@ def test_what_is_reserved_goes_to_nobody_while_external_memory_is_in_its_place(g
     names = ("a", "b") if gang else ("a",)
     for name in names:
         host.create(name, {"gpu": 15 // len(names)}, is_whole=True, gang=gang)
-    host.create("other", {"gpu": 5})
+    host.create("other", {"gpu": 3})
     sessions = [host.start(name) for name in names]
     for session in sessions:
         host.allocate(session, 1)
     reserved = grants(host, *names)
-    waiting = host.allocate(host.start("other"), 4)
+    waiting = host.allocate(host.start("other"), 3)
     assert (reserved, waiting in host.pending) == ([15 // len(names)] * len(names), True)
-    for external in (3, 1, 4):
+    for external in (7, 3, 1, 4):  # it may leave in parts
         host.dispatch(e.CapacityChanged("gpu", 16 - external))
         assert (sum(grants(host, *names)) <= 16 - external, waiting in host.pending) == (True, True)
         host.check()
