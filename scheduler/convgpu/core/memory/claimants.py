@@ -75,8 +75,8 @@ class Claimants:
         self.gangs.pop(container, None)
 
     def is_apart(self, container: str) -> bool:
-        """Return whether the limits of a container are set apart."""
-        return container in self._apart
+        """Return whether the limits of a container are set apart: not if it returned everything since they were."""
+        return container in self._apart and container in self._holders
 
     def is_grant_safe(self, check: SafetyCheck, container: str, device: str, size: int) -> bool:
         """Return whether a grant leaves an order in which all holders end that are not set apart."""

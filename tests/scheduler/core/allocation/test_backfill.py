@@ -169,3 +169,19 @@ def test_when_a_fact_ends_a_proof_those_on_other_devices_are_served() -> None:
     host.dispatch(e.UnleasedMemory("escaping", "gpu1", 1))
     assert more in host.answers
     host.check()
+
+
+def test_a_limit_is_raised_as_soon_as_who_went_on_holds_nothing_any_more() -> None:
+    """It waited for the next event: what its process had left was taken back after the limits had been looked at."""
+    host = make_host(16)
+    arrive(host, "holder", 11)
+    big = arrive(host, "big", 8)
+    host.now = 100.0
+    small = arrive(host, "small", 2)
+    assert small in host.answers
+    session = host.answers[small].session
+    host.dispatch(e.LimitsChanged("small", {"gpu": 4}))
+    assert host.limit_changes[-1] == e.LimitInForce("small", "gpu", 2, 4)  # big could miss so much
+    host.end(session)
+    assert (host.limit_changes[-1], big in host.pending) == (e.LimitInForce("small", "gpu", 4, None), True)
+    host.check()
