@@ -91,11 +91,16 @@ class Turns:
     def _note_time(self) -> None:
         """Consider containers anew that were busy or idle for long enough."""
         residency, now = self._residency, self._state.now
-        due = [name for name in residency.busy if residency.containers[name].busy_until <= now]
+        due = self._busy_no_more()
         for name in [name for name in residency.refused if residency.containers[name].restore_at <= now]:
             del residency.refused[name]
         due += [name for name in residency.resting if residency.containers[name].leaves_at <= now]
         residency.changed |= dict.fromkeys(due)
+
+    def _busy_no_more(self) -> list[str]:
+        """Return the containers that may be told to stop again, and were not considered since."""
+        containers, now = self._residency.containers, self._state.now
+        return [name for name in self._residency.busy if containers[name].busy_until <= now]
 
     def _watch(self) -> None:
         """Have those on whose cards memory is wanted say when they are idle, and no more some time after that."""
@@ -136,6 +141,7 @@ class Turns:
         Raises:
             InvariantBrokenError: it is wrong, or somebody waits for a turn that could be given.
         """
+        self._residency.changed |= dict.fromkeys(self._busy_no_more())  # which wakes nobody where nobody waits
         self._update()
         check_residency(self._state, self._room, self._waiting, self._backfill)
         self._slices.check()

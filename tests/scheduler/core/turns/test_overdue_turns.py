@@ -1,9 +1,12 @@
 """What time alone brings: a container becomes overdue while nothing happens on its devices, and the scheduler wakes."""
 
+from elastic_host import ElasticHost
 from one_card import Card
 
 from convgpu.core import events as e
+from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
+from convgpu.policies.memory import Fifo
 
 OVERDUE = 240.0  # four starvation timeouts
 
@@ -50,3 +53,26 @@ def test_each_that_waits_wakes_the_scheduler_once() -> None:
         woken.append(deadline)
         assert card.send(e.TimePassed()) == []
     assert woken == [OVERDUE, 0.1 + OVERDUE, 0.2 + OVERDUE]
+
+
+def test_time_that_wakes_nobody_breaks_no_invariant() -> None:
+    """What leaves with a container that did not stop was compared with what leaves once it may be asked again."""
+    host = ElasticHost(Machine({"gpu": 10}, Fifo(), starvation_timeout=0.0))
+    host.set_pool("gpu", 10, 1)
+    sessions = []
+    for name, limit, size in (("k", 5, 5), ("a", 10, 4)):
+        host.create_elastic(name, {"gpu": limit}, 0)
+        sessions.append(host.start(name))
+        host.enable(sessions[-1])
+        host.allocate(sessions[-1], size)
+    a = sessions[-1]
+    request = host.allocate(a, 3)  # waits for its turn, and is overdue
+    host.check()
+    host.dispatch(e.CapacityChanged("gpu", 1, 10))
+    host.dispatch(e.AllocationWithdrawn(a, request))
+    host.allocate(a, 3)  # waits for memory, so that what it has may leave
+    host.answer_stop(a, r.StopOutcome.BUSY)
+    host.check()
+    assert host.machine.next_deadline() is None
+    host.now = 6.0
+    host.check()
