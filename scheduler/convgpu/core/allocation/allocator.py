@@ -96,6 +96,7 @@ class Allocator:
             return
         self._is_reclaiming = False
         self._retries.begin()
+        self.reservations.keep_promises()
         self._ladder.take_idle_of_overcommitted()
         if self._state.lacks_reserves and not self._state.recovering:
             reserve_again(self._state)
@@ -133,6 +134,7 @@ class Allocator:
         if pending is not None or state.recovering:
             return pending
         self._ladder.take_idle_grants()
+        self.reservations.keep_promises()
         state.apply_targets()
         devices = self._retries.devices()
         pending = self._next_in_order(devices) if devices else None

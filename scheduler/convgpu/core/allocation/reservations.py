@@ -4,6 +4,9 @@ What cannot leave has to fit beside the largest elastic container, so that each 
 whole limits of rigid containers, whole devices of unified ones, the fixed shares of elastic ones, and the *run slot*,
 the largest limit of an elastic container less its own fixed share. A container reserves when it is granted memory
 first, on all its devices at once (docs/decisions/0048). Where a unified container is, nobody else is (0081).
+
+The pool comes when containers hold memory already that reserved nothing. It is not granted before what cannot leave
+fits: two rigid containers that fit one after the other could each be granted of it what has no room beside the other.
 """
 
 from bisect import bisect_left, insort
@@ -19,6 +22,7 @@ class CardReservations:
         self._state = state
         self._ledger = state.ledger
         self._elastic = state.residency.containers
+        self._promise = state.residency.promise
         # What those that hold memory reserve, by container and device: bytes, and those that it needs in the run slot.
         self._counted: dict[str, dict[str, tuple[int, int]]] = {}
         self._reserved = dict.fromkeys(state.ledger.capacity, 0)  # by device, the sums of the former
@@ -40,11 +44,27 @@ class CardReservations:
         account = self._ledger.accounts.get(container, {}).get(device)
         return account is not None and fixed <= account.limit and self._fits(container, device, account.limit, fixed)
 
+    def keep_promises(self) -> None:
+        """Grant of the pools from now on where what cannot leave fits on the card.
+
+        During recovery at once: what comes back may have been granted of them.
+        """
+        for device, promise in self._promise.items():
+            if promise > self._ledger.pool[device] and (self._state.recovering or self._holds_what_stays(device)):
+                self._ledger.change_pool(device, promise)
+
+    def _holds_what_stays(self, device: str) -> bool:
+        self._count_changed()
+        return self._reserved[device] <= self._card(device)
+
+    def _card(self, device: str) -> int:
+        return self._ledger.usable[device] - self._ledger.pool[device] - self._ledger.beyond[device]
+
     def _fits(self, container: str, device: str, limit: int, fixed: int | None = None) -> bool:
         """Return whether all reservations of a device fit if this container had one for `limit` bytes."""
-        if not self._ledger.pool[device] and not self._has_unified(container, device):
+        if not self._promise[device] and not self._has_unified(container, device):
             return True
-        capacity = self._ledger.usable[device] - self._ledger.pool[device] - self._ledger.beyond[device]
+        capacity = self._card(device)
         self._count_changed()
         reserved, slot = self._reservation(container, device, limit, fixed)
         reserved += self._reserved[device]
@@ -96,7 +116,7 @@ class CardReservations:
     def _reservation(self, container: str, device: str, limit: int, fixed: int | None = None) -> tuple[int, int]:
         """Return the bytes that a container reserves, and those that it needs in the run slot."""
         if container in self._ledger.unified:
-            return self._ledger.usable[device] - self._ledger.pool[device] - self._ledger.beyond[device], 0
+            return self._card(device), 0
         residence = self._elastic.get(container)
         if residence is None:
             return limit, 0

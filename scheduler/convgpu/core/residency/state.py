@@ -220,6 +220,7 @@ class Residency:
         out, evicting, restoring, saved: sums of the processes.
         deferred: bytes of allocations that the ledger has leased and that wait for room on the card.
         pool: host memory for what leaves the device.
+        promise: what of it may be granted beside the capacity, as soon as what cannot leave fits (reservations.py).
         rates: as measured; others whenever one of them changes.
         piece: bytes that move together at least, where there are as many; a multiple of it where more are left.
         refused: containers whose `restore_at` is to come.
@@ -245,6 +246,7 @@ class Residency:
         self.saved: Sizes = dict.fromkeys(self.devices, 0)
         self.deferred: Sizes = dict.fromkeys(self.devices, 0)
         self.pool: Sizes = dict.fromkeys(self.devices, 0)
+        self.promise: Sizes = dict.fromkeys(self.devices, 0)
         self.rates: Mapping[str, Rates] = dict.fromkeys(self.devices, Rates())
         self.piece = 1
         self.refused: dict[str, None] = {}

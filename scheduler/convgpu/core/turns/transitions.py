@@ -244,11 +244,15 @@ class ResidencyTransitions:
 
     @apply.register
     def _change_pool(self, event: r.PoolChanged) -> None:
+        """Have the device hold no more beside its capacity than that; more when allocations are served."""
+        ledger = self._state.ledger
         if event.size > self._residency.pool[event.device]:
             self._residency.try_stuck(event.device)
         self._residency.pool[event.device] = event.size
         self._residency.piece = event.piece
-        self._state.ledger.change_pool(event.device, max(event.size - event.slack, 0))
+        promise = self._residency.promise[event.device] = max(event.size - event.slack, 0)
+        ledger.change_pool(event.device, min(ledger.pool[event.device], promise))
+        ledger.changes.release((event.device,))
 
     @apply.register
     def _measure(self, event: r.SwitchMeasured) -> None:
