@@ -45,21 +45,22 @@ class VolumeDriver:
 
     def create(self, request: wire.CreateRequest) -> bytes:
         """Create a volume: the scheduler checks its options and keeps them; no memory is reserved yet."""
-        self._refuse_injected(request.name)
+        if _ID.fullmatch(request.name):
+            container = self._scheduler.find_container(request.name)
+            if container is not None and container.injected:
+                raise UnknownVolume(request.name)
         self._scheduler.ask(CreateVolume(request.name, dict(request.options)))
         _log.info("volume %s created with %s", request.name, dict(request.options))
         return wire.encode_done()
 
     def remove(self, request: wire.NameRequest) -> bytes:
         """Remove a volume that is not mounted."""
-        self._refuse_injected(request.name)
         self._scheduler.ask(RemoveVolume(request.name))
         _log.info("volume %s removed", request.name)
         return wire.encode_done()
 
     def mount(self, request: wire.MountRequest) -> bytes:
         """Mount a volume for a container that starts, or for `docker cp`; the scheduler counts mounts by id."""
-        self._refuse_injected(request.name)
         self._mount.prepare()
         mountpoint = self._scheduler.ask(MountVolume(request.name, request.id)).mountpoint
         _log.info("volume %s mounted for %.12s", request.name, request.id)
@@ -93,13 +94,6 @@ class VolumeDriver:
         """Describe all volumes."""
         containers = self._scheduler.list_containers()
         return wire.encode_volumes([self._describe(each) for each in containers if not each.injected])
-
-    def _refuse_injected(self, name: str) -> None:
-        """Raise UnknownVolume for what `convgpu-runtime` registered, by a container's ID; other names cost nothing."""
-        if _ID.fullmatch(name):
-            container = self._scheduler.find_container(name)
-            if container is not None and container.injected:
-                raise UnknownVolume(name)
 
     def _find(self, name: str) -> Container:
         container = self._scheduler.find_container(name)
