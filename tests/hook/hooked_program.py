@@ -129,6 +129,17 @@ class Program:
         own = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "program"]
         return sum((task / "syscall").read_text().startswith(FUTEX) for task in own)
 
+    def stands_in_futex(self, count: int) -> bool:
+        """Whether so many of its threads stand in a futex for a second.
+
+        Not in a lock for a moment: a busy machine leaves who holds that waiting, for longer than many looks take.
+        """
+        for _ in range(100):
+            if self.in_futex() != count:
+                return False
+            time.sleep(0.01)
+        return True
+
     def wait_in_futex(self, count: int = 1) -> None:
         """Wait until so many of its threads stand in a futex."""
         deadline = time.monotonic() + TIMEOUT

@@ -57,7 +57,7 @@ def test_after_ten_seconds_the_scheduler_is_waited_for(
     """As for any memory that the driver does not have: what is paused is seen, and ends with the option `wait`."""
     program = session.program
     # While it waits for what settles it stands in a futex for moments only.
-    wait_until(lambda: all(program.in_futex() == 1 for _ in range(200)), "it asks the scheduler", seconds=60)
+    wait_until(lambda: program.stands_in_futex(1), "it asks the scheduler", seconds=60)
     with ScriptedScheduler(tmp_path / "next.sock", hook / "libconvgpu-page.so") as restarted:
         restarted.path.rename(scheduler.path)
         peer, _hello = restarted.accept()
