@@ -24,6 +24,7 @@ class PipeHandler(logging.Handler):
         self._room = select.poll()
         self._room.register(self._descriptor, select.POLLOUT)
         self._lost = 0
+        self._end = b""  # of a line of which a part was written only
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
@@ -41,9 +42,11 @@ class PipeHandler(logging.Handler):
 
     def _write(self, data: bytes) -> bool:
         patience = 0 if self._lost else _PATIENCE
+        data = self._end + data
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
+                self._end = b"\n" if data else b""
             except BlockingIOError:
                 if not self._room.poll(patience):
                     return False
