@@ -40,22 +40,25 @@ static void load_code(word function, uint64_t library) {
     DRIVER(cuFuncLoad, handle);
 }
 
-/* The launch's context is current. */
+/* The launch's context is current. Whoever asks about a kernel has its library loaded: first of all that is
+ * promised. */
 static CUresult charge_known(const struct sample *in, word function, uint64_t library) {
-    CUresult result = module_promise_variables(in->device, in->context, "a launch", library);
+    CUresult result = module_promise(in->device, in->context, "a launch", library);
     if (result != CUDA_SUCCESS) return result;
+    (void)parameters_of(function, library != 0);
     return stacks_raise(in->device, in->context, "a launch", local_size(function, library));
 }
 
 static CUresult look(struct launch *launch) {
     uint64_t library = functions_library(launch->function);
-    (void)parameters_of(launch->function, library != 0);
     launch->stacks = stacks_level(launch->before.context);
     CUresult result = charge_known(&launch->before, launch->function, library);
     if (result != CUDA_SUCCESS) return result;
     launch->raised = stacks_level(launch->before.context);
     load_code(launch->function, library);
-    return sample_charge_fall(&launch->before, "a launch");
+    result = sample_charge_fall(&launch->before, "a launch");
+    if (captures_count() == 0) module_settle(&launch->before, library);
+    return result;
 }
 
 /* It is not launched, or the driver refused it, for its shape or shared memory: it has taken no stacks. */
@@ -105,7 +108,6 @@ CUresult launch_record(word function, CUcontext context) {
     bool pushed = device_push(context ? context : homes_find((void *)(uintptr_t)function));
     struct sample in = sample_take();
     if (in.device >= 0 && !functions_know(function, in.context)) {
-        (void)parameters_of(function, functions_library(function) != 0);
         result = charge_known(&in, function, functions_library(function));
     }
     device_pop(pushed);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules and libraries: code and variables. What the variables take is read from the image where that can be
- * (image.h), and charged before. The rest, the driver alone knows (and at a launch it may load more), so it
- * is measured (context_growth.h) when the driver's free memory fell during the call; other processes make it
- * fall too, which costs a question in vain.
+ * Modules and libraries: code and variables. What the variables and the device runtime take is read from the
+ * image where that can be (image.h), and charged before. The rest, the driver alone knows (and at a launch it
+ * may load more), so it is measured (context_growth.h) when the driver's free memory fell during the call;
+ * other processes make it fall too, which costs a question in vain.
  *
  * A library belongs to no context: each takes its variables when it first needs them. `promising` of a
  * context is held while they are charged, which may pause; what frees memory does not take it.
@@ -13,6 +13,7 @@
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
+#include "code/device_runtime.h"
 #include "code/promise.h"
 #include "code/sample.h"
 #include "functions/functions.h"
@@ -23,6 +24,7 @@
 #include <pthread.h>
 
 enum { LOCKS = 64, EAGER = 1 };
+enum { FORM_PLAIN, FORM_DEVICE_RUNTIME }; /* of entries in `libraries` */
 static pthread_mutex_t promising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
 static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
 
@@ -55,22 +57,31 @@ static CUresult unload_library(void *library) {
     return DRIVER(cuLibraryUnload, library);
 }
 
+/* What the image is known to take of the current context. */
+static CUresult promise_needs(const struct promise *promise, const char *call, struct image_needs needs) {
+    CUresult result = CUDA_SUCCESS;
+    if (promise->device < 0) return result;
+    if (needs.device_runtime) result = device_runtime_promise(promise->device, promise->context, call);
+    if (result != CUDA_SUCCESS || needs.variables == 0) return result;
+    return promise_make(promise, call, needs.variables);
+}
+
 /* Loads, and unloads what cannot be had. The program's variable is written only when everything has
  * succeeded. Until the driver has named it, the stack's own address stands for it. */
 static CUresult module_load(void **made, const char *call, charge_attempt *attempt,
-                            CUresult (*unload)(void *), struct loading *loading, uint64_t variables) {
+                            CUresult (*unload)(void *), struct loading *loading, struct image_needs needs) {
     struct sample before = sample_take();
     struct promise promise = {PROMISE_VARIABLES, before.device, before.context, handle(loading)};
-    bool promised = variables > 0 && before.device >= 0;
-    CUresult result = promised ? promise_make(&promise, call, variables) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) return result;
-    result = attempt(loading);
+    CUresult result = promise_needs(&promise, call, needs);
+    if (result == CUDA_SUCCESS) result = attempt(loading);
     if (result != CUDA_SUCCESS) {
         promise_end(handle(loading));
+        if (needs.device_runtime && before.device >= 0) device_runtime_failed(before.device, before.context);
         return result;
     }
     promises_rename(handle(loading), handle(loading->made));
     result = sample_charge_fall(&before, call);
+    if (needs.device_runtime) device_runtime_settle(&before);
     if (result == CUDA_SUCCESS) {
         homes_set(loading->made, before.context);
         *made = loading->made;
@@ -78,36 +89,52 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
         promises_rename(handle(loading->made), handle(loading)); /* the driver may give the handle again */
         unload(loading->made);
         promise_end(handle(loading));
-        if (promised) growth_fell(before.device); /* what was measured of the promise is growth */
+        if (needs.variables > 0 && before.device >= 0)
+            growth_fell(before.device); /* what was measured of the promise is growth */
     }
     return result;
 }
 
+/* Where it is loaded lazily, each context takes the device runtime with its first use. */
 static CUresult library_load(void **made, const char *call, charge_attempt *attempt, struct loading *loading,
-                             uint64_t variables) {
+                             struct image_needs needs) {
     struct allocation replaced;
     void *loaded = NULL;
-    CUresult result = module_load(&loaded, call, attempt, unload_library, loading, variables);
-    bool eagerly = result == CUDA_SUCCESS && loads_eagerly();
+    bool eagerly = loads_eagerly();
+    struct image_needs at_once = {needs.variables, needs.device_runtime && eagerly};
+    CUresult result = module_load(&loaded, call, attempt, unload_library, loading, at_once);
+    eagerly &= result == CUDA_SUCCESS;
     if (eagerly) result = growth_charge_elsewhere(sample_take().device, call);
     if (eagerly && result != CUDA_SUCCESS) (void)hooked_cuLibraryUnload(loaded);
     if (result == CUDA_SUCCESS) *made = loaded;
-    if (result != CUDA_SUCCESS || variables == 0 || eagerly) return result;
-    struct allocation entry = {.address = handle(loaded), .value = variables};
+    if (result != CUDA_SUCCESS || (needs.variables == 0 && !needs.device_runtime) || eagerly) return result;
+    struct allocation entry = {.address = handle(loaded), .value = needs.variables};
+    entry.form = needs.device_runtime ? FORM_DEVICE_RUNTIME : FORM_PLAIN;
     (void)allocations_insert(&libraries, entry, &replaced); /* without memory for it, it is measured later */
     return result;
 }
 
-CUresult module_promise_variables(int device, CUcontext context, const char *call, uint64_t library) {
+CUresult module_promise(int device, CUcontext context, const char *call, uint64_t library) {
     struct promise promise = {PROMISE_VARIABLES, device, context, library};
     struct allocation entry;
     CUresult result = CUDA_SUCCESS;
-    if (!allocations_find(&libraries, library, &entry) || promises_know(&promise)) return result;
+    if (!allocations_find(&libraries, library, &entry)) return result;
+    if (entry.form == FORM_DEVICE_RUNTIME) result = device_runtime_promise(device, context, call);
+    if (result != CUDA_SUCCESS || entry.value == 0 || promises_know(&promise)) return result;
     pthread_mutex_t *lock = &promising[handle(context) * UINT64_C(0x9e3779b97f4a7c15) >> 58];
     pthread_mutex_lock(lock);
     if (!promises_know(&promise)) result = promise_make(&promise, call, entry.value);
     pthread_mutex_unlock(lock);
     return result;
+}
+
+static bool calls_device_runtime(uint64_t library) {
+    struct allocation entry;
+    return library != 0 && allocations_find(&libraries, library, &entry) && entry.form == FORM_DEVICE_RUNTIME;
+}
+
+void module_settle(const struct sample *in, uint64_t library) {
+    if (calls_device_runtime(library)) device_runtime_settle(in);
 }
 
 static CUresult module_attempt_file(void *arguments) {
@@ -118,7 +145,7 @@ static CUresult module_attempt_file(void *arguments) {
 CUresult hooked_cuModuleLoad(void **module, const char *file) {
     struct loading loading = {.image = file};
     return module_load(module, "cuModuleLoad", module_attempt_file, unload_module, &loading,
-                       image_file_variables(file));
+                       image_file_needs(file));
 }
 
 static CUresult module_attempt_data(void *arguments) {
@@ -129,7 +156,7 @@ static CUresult module_attempt_data(void *arguments) {
 CUresult hooked_cuModuleLoadData(void **module, const void *image) {
     struct loading loading = {.image = image};
     return module_load(module, "cuModuleLoadData", module_attempt_data, unload_module, &loading,
-                       image_variables(image));
+                       image_needs(image));
 }
 
 static CUresult module_attempt_data_ex(void *arguments) {
@@ -142,7 +169,7 @@ CUresult hooked_cuModuleLoadDataEx(void **module, const void *image, unsigned co
                                    void **values) {
     struct loading loading = {.image = image, .options = options, .values = values, .count = count};
     return module_load(module, "cuModuleLoadDataEx", module_attempt_data_ex, unload_module, &loading,
-                       image_variables(image));
+                       image_needs(image));
 }
 
 static CUresult module_attempt_fat(void *arguments) {
@@ -153,7 +180,7 @@ static CUresult module_attempt_fat(void *arguments) {
 CUresult hooked_cuModuleLoadFatBinary(void **module, const void *image) {
     struct loading loading = {.image = image};
     return module_load(module, "cuModuleLoadFatBinary", module_attempt_fat, unload_module, &loading,
-                       image_variables(image));
+                       image_needs(image));
 }
 
 static CUresult module_attempt_library(void *arguments) {
@@ -167,8 +194,7 @@ CUresult hooked_cuLibraryLoadData(void **library, const void *image, void *optio
                                   unsigned library_count) {
     struct loading loading = {image,           options,        values,        count,
                               library_options, library_values, library_count, 0};
-    return library_load(library, "cuLibraryLoadData", module_attempt_library, &loading,
-                        image_variables(image));
+    return library_load(library, "cuLibraryLoadData", module_attempt_library, &loading, image_needs(image));
 }
 
 static CUresult module_attempt_library_file(void *arguments) {
@@ -183,7 +209,7 @@ CUresult hooked_cuLibraryLoadFromFile(void **library, const char *file, void *op
     struct loading loading = {file,           options,       values, count, library_options,
                               library_values, library_count, 0};
     return library_load(library, "cuLibraryLoadFromFile", module_attempt_library_file, &loading,
-                        image_file_variables(file));
+                        image_file_needs(file));
 }
 
 /* A library that is loaded lazily takes its variables here, in the current context. They stay until it is
@@ -202,11 +228,12 @@ static CUresult use_library(struct use *use, charge_attempt *attempt) {
     struct sample before = sample_take();
     use->context = before.context;
     CUresult result = CUDA_SUCCESS;
-    if (before.device >= 0)
-        result = module_promise_variables(before.device, before.context, use->call, use->library);
+    if (before.device >= 0) result = module_promise(before.device, before.context, use->call, use->library);
     if (result != CUDA_SUCCESS) return result;
     result = attempt(use);
-    if (result == CUDA_SUCCESS) (void)sample_charge_fall(&before, use->call);
+    if (result != CUDA_SUCCESS) return result;
+    (void)sample_charge_fall(&before, use->call);
+    module_settle(&before, use->library);
     return result;
 }
 
@@ -270,8 +297,16 @@ CUresult hooked_cuLibraryGetManaged(CUdeviceptr *address, size_t *size, void *li
     return use_library(&use, module_attempt_managed);
 }
 
+/* Who has a kernel may have its library loaded by calls that are not hooked. */
+static CUresult promise_here(const char *call, void *library) {
+    if (!calls_device_runtime(handle(library))) return CUDA_SUCCESS;
+    struct sample here = sample_take();
+    return here.device < 0 ? CUDA_SUCCESS : module_promise(here.device, here.context, call, handle(library));
+}
+
 CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *name) {
-    CUresult result = DRIVER(cuLibraryGetKernel, kernel, library, name);
+    CUresult result = promise_here("cuLibraryGetKernel", library);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuLibraryGetKernel, kernel, library, name);
     if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_KERNEL, handle(*kernel), handle(library));
     return result;
 }
@@ -289,7 +324,8 @@ static unsigned listed(unsigned room, unsigned there) {
 
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
     unsigned there = 0;
-    CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
+    CUresult result = promise_here("cuLibraryEnumerateKernels", library);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
     (void)DRIVER(cuLibraryGetKernelCount, &there, library);
     for (unsigned index = 0; result == CUDA_SUCCESS && index < listed(count, there); index++)
         functions_add(FUNCTIONS_KERNEL, handle(kernels[index]), handle(library));

@@ -29,6 +29,10 @@ void promise_withdraw(const struct promise *promise, uint64_t size) {
     growth_give_promised(promise->device, promises_take_back(promise, size));
 }
 
+void promise_cancel(const struct promise *promise) {
+    growth_give_promised(promise->device, promises_cancel(promise));
+}
+
 void promise_end(uint64_t owner) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     promises_forget_owner(owner, sizes);
@@ -48,8 +52,13 @@ static void promise_drop(CUcontext context, uint64_t *given) {
 /* For promises_enumerate(). */
 static void promise_show(const struct promise *promise, uint64_t size, void *argument) {
     static const char *const calls[] = {
-        [PROMISE_STACKS] = "stacks",       [PROMISE_PRINTF] = "printf", [PROMISE_HEAP] = "heap",
-        [PROMISE_VARIABLES] = "variables", [PROMISE_GRAPHS] = "graphs",
+        [PROMISE_STACKS] = "stacks",
+        [PROMISE_PRINTF] = "printf",
+        [PROMISE_HEAP] = "heap",
+        [PROMISE_VARIABLES] = "variables",
+        [PROMISE_GRAPHS] = "graphs",
+        [PROMISE_LAUNCHES] = "pending launches",
+        [PROMISE_DEVICE_RUNTIME] = "device runtime",
     };
     const struct registry_visitor *visitor = argument;
     uint64_t address = promise->owner ? promise->owner : (uint64_t)(uintptr_t)promise->context;

@@ -31,6 +31,9 @@ enum {
 };
 #define STEP (UINT64_C(2) << 20)
 
+/* What such code calls begins so, in PTX and in the symbols of a cubin (nvcc 13.0, driver 580). */
+#define RUNTIME "__cuda_syscall_cnp"
+
 /* What cudart hands over: __fatBinC_Wrapper_t. */
 struct wrapper {
     uint32_t magic, version;
@@ -67,26 +70,52 @@ static bool holds_variables(uint64_t names, const Elf64_Shdr *section) {
     return false;
 }
 
-static uint64_t read_cubin(uint64_t image) {
+/* Whether these bytes hold the text. */
+static bool holds(uint64_t from, uint64_t size, const char *text) {
+    char part[PAGE];
+    size_t length = strlen(text);
+    if (size > LONGEST) size = LONGEST;
+    for (uint64_t begin = 0; begin + length <= size; begin += PAGE - length + 1) {
+        size_t here = size - begin < PAGE ? (size_t)(size - begin) : PAGE;
+        if (!copy(part, from + begin, here)) return false;
+        if (memmem(part, here, text, length)) return true;
+    }
+    return false;
+}
+
+static bool names_runtime(uint64_t image, const Elf64_Shdr *section) {
+    return section->sh_type == SHT_STRTAB && holds(image + section->sh_offset, section->sh_size, RUNTIME);
+}
+
+static void add_section(struct image_needs *needs, uint64_t image, uint64_t names,
+                        const Elf64_Shdr *section) {
+    needs->device_runtime |= names_runtime(image, section);
+    if (holds_variables(names, section) &&
+        __builtin_add_overflow(needs->variables, section->sh_size, &needs->variables))
+        needs->variables = UINT64_MAX;
+}
+
+static struct image_needs read_cubin(uint64_t image) {
+    const struct image_needs nothing = {0};
+    struct image_needs needs = {0};
     Elf64_Ehdr header;
     Elf64_Shdr sections[AT_ONCE], first, names;
     if (!copy(&header, image, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
         header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof first ||
         !copy(&first, image + header.e_shoff, sizeof first))
-        return 0;
-    uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size, sum = 0;
+        return nothing;
+    uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
     uint64_t row = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
     if (count > SECTIONS || !copy(&names, image + header.e_shoff + row * sizeof names, sizeof names))
-        return 0;
+        return nothing;
     for (uint64_t begin = 0; begin < count; begin += AT_ONCE) {
         uint64_t part = count - begin < AT_ONCE ? count - begin : AT_ONCE;
-        if (!copy(sections, image + header.e_shoff + begin * sizeof first, part * sizeof first)) return 0;
+        if (!copy(sections, image + header.e_shoff + begin * sizeof first, part * sizeof first))
+            return nothing;
         for (uint64_t index = 0; index < part; index++)
-            if (holds_variables(image + names.sh_offset, &sections[index]) &&
-                __builtin_add_overflow(sum, sections[index].sh_size, &sum))
-                return UINT64_MAX;
+            add_section(&needs, image, image + names.sh_offset, &sections[index]);
     }
-    return sum;
+    return needs;
 }
 
 /* Copies a text, page by page; the buffer ends it. Returns false if it is none, or too long. */
@@ -100,15 +129,17 @@ static bool copy_text(char *buffer, uint64_t image) {
     return false;
 }
 
-static uint64_t read_ptx(uint64_t image) {
+static struct image_needs read_ptx(uint64_t image) {
+    struct image_needs needs = {0};
     char first = 0;
-    if (!copy(&first, image, 1) || !strchr("./ \t\r\n", first)) return 0;
+    if (!copy(&first, image, 1) || !strchr("./ \t\r\n", first)) return needs;
     char *buffer =
         mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (buffer == MAP_FAILED) return 0;
-    uint64_t size = copy_text(buffer, image) ? ptx_variables(buffer) : 0;
+    if (buffer == MAP_FAILED) return needs;
+    if (copy_text(buffer, image))
+        needs = (struct image_needs){ptx_variables(buffer), strstr(buffer, RUNTIME) != NULL};
     munmap(buffer, LONGEST);
-    return size;
+    return needs;
 }
 
 /* The current device's compute capability, as 90 for 9.0; 0: there is none. */
@@ -128,29 +159,31 @@ static bool runs(uint32_t architecture, uint32_t device) {
 
 /* Of the cubins that run there, the newest; without a device, the one with the largest variables; without a
  * cubin, the last PTX. */
-static uint64_t read_fat(uint64_t image) {
+static struct image_needs read_fat(uint64_t image) {
+    struct image_needs found = {0};
     struct fat_header header;
     struct fat_entry entry;
-    uint64_t found = 0, ptx = 0;
+    uint64_t ptx = 0;
     bool any = false;
     uint32_t best = 0, device = capability();
-    if (!copy(&header, image, sizeof header)) return 0;
+    if (!copy(&header, image, sizeof header)) return found;
     uint64_t place = image + header.header_size, end = place + header.size;
     for (int count = 0; count < ENTRIES && place < end && copy(&entry, place, sizeof entry); count++) {
         if (entry.header_size < sizeof entry || entry.size > header.size) break;
         bool meant =
             entry.kind == ENTRY_CUBIN && runs(entry.architecture, device) && entry.architecture >= best;
-        uint64_t size = meant ? read_cubin(place + entry.header_size) : 0;
+        struct image_needs needs = {0};
+        if (meant) needs = read_cubin(place + entry.header_size);
         if (entry.kind == ENTRY_PTX && entry.compressed_size == 0) ptx = place + entry.header_size;
         any |= meant;
         if (meant && device != 0) best = entry.architecture;
-        if (meant && (device != 0 || size > found)) found = size;
+        if (meant && (device != 0 || needs.variables > found.variables)) found = needs;
         place += entry.header_size + entry.size;
     }
     return any || ptx == 0 ? found : read_ptx(ptx);
 }
 
-static uint64_t read_image(uint64_t image) {
+static struct image_needs read_image(uint64_t image) {
     struct wrapper wrapper;
     uint32_t magic = 0;
     (void)copy(&magic, image, sizeof magic);
@@ -159,31 +192,35 @@ static uint64_t read_image(uint64_t image) {
         (void)copy(&magic, image, sizeof magic);
     }
     bool is_cubin = memcmp(&magic, ELFMAG, sizeof magic) == 0;
-    uint64_t size = magic == (uint32_t)FAT ? read_fat(image) : is_cubin ? read_cubin(image) : read_ptx(image);
-    if (size < IMAGE_LEAST) return 0;
-    return size > UINT64_MAX - STEP ? size : (size + STEP - 1) / STEP * STEP;
+    struct image_needs needs = magic == (uint32_t)FAT ? read_fat(image)
+                               : is_cubin             ? read_cubin(image)
+                                                      : read_ptx(image);
+    if (needs.variables < IMAGE_LEAST) needs.variables = 0;
+    if (needs.variables <= UINT64_MAX - STEP) needs.variables = (needs.variables + STEP - 1) / STEP * STEP;
+    return needs;
 }
 
-uint64_t image_variables(const void *image) {
+struct image_needs image_needs(const void *image) {
     int saved_errno = errno;
-    uint64_t size = image ? read_image((uint64_t)(uintptr_t)image) : 0;
+    struct image_needs needs = {0};
+    if (image) needs = read_image((uint64_t)(uintptr_t)image);
     errno = saved_errno;
-    return size;
+    return needs;
 }
 
-uint64_t image_file_variables(const char *file) {
+struct image_needs image_file_needs(const char *file) {
     int saved_errno = errno, cancellation = no_cancel_begin();
     int descriptor = file ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     off_t length = descriptor < 0 ? -1 : lseek(descriptor, 0, SEEK_END);
-    uint64_t size = 0;
+    struct image_needs needs = {0};
     void *image = MAP_FAILED;
     if (length > 0) image = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (image != MAP_FAILED) {
-        size = read_image((uint64_t)(uintptr_t)image);
+        needs = read_image((uint64_t)(uintptr_t)image);
         munmap(image, (size_t)length);
     }
     if (descriptor >= 0) close(descriptor);
     no_cancel_end(cancellation);
     errno = saved_errno;
-    return size;
+    return needs;
 }

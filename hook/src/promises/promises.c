@@ -61,6 +61,15 @@ uint64_t promises_take_back(const struct promise *promise, uint64_t size) {
     return taken;
 }
 
+uint64_t promises_cancel(const struct promise *promise) {
+    spinlock_lock(&lock);
+    struct row *row = find(promise);
+    uint64_t size = row ? row->size : 0;
+    if (size > 0) *row = rows[--count];
+    spinlock_unlock(&lock);
+    return size;
+}
+
 uint64_t promises_open(int device) {
     uint64_t sum = 0;
     spinlock_lock(&lock);

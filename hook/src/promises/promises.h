@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What contexts will take later than the call that made it certain: heaps and buffers of printf whose limit
- * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs. It is charged
+ * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs, the device
+ * runtime. It is charged
  * when it is promised, and the driver does not show it yet: it is no fall of what the contexts take
  * (context_growth.h). A promise is kept when at least half of it is seen at once, or together with others:
  * other growth is smaller.
@@ -11,7 +12,15 @@
 
 #include "tables/driver.h"
 
-enum promise_kind { PROMISE_STACKS, PROMISE_PRINTF, PROMISE_HEAP, PROMISE_VARIABLES, PROMISE_GRAPHS };
+enum promise_kind {
+    PROMISE_STACKS,
+    PROMISE_PRINTF,
+    PROMISE_HEAP,
+    PROMISE_VARIABLES,
+    PROMISE_GRAPHS,
+    PROMISE_LAUNCHES,
+    PROMISE_DEVICE_RUNTIME
+};
 
 /* To whom it is promised. `owner` is the module or the library of variables, of a graph's work one
  * for each call, 0 otherwise. */
@@ -36,6 +45,9 @@ bool promises_know(const struct promise *promise);
 
 /* Takes back at most `size` bytes of what is not kept yet; returns how many. */
 uint64_t promises_take_back(const struct promise *promise, uint64_t size);
+
+/* Forgets it if something of it is not kept yet; returns how much. */
+uint64_t promises_cancel(const struct promise *promise);
 
 /* Bytes that are promised on the device and not kept yet. */
 uint64_t promises_open(int device);

@@ -137,7 +137,7 @@ enum {
     CU_LIMIT_STACK_SIZE = 0,
     CU_LIMIT_PRINTF_FIFO_SIZE = 1,
     CU_LIMIT_MALLOC_HEAP_SIZE = 2,
-    CU_LIMIT_PENDING_LAUNCHES = 4,   /* the last of the first that take memory */
+    CU_LIMIT_PENDING_LAUNCHES = 4,   /* of kernels by kernels; the last of the first that take memory */
     CU_LIMIT_CIG_SHMEM_FALLBACK = 9, /* the last of those that do not; the next ones may */
 };
 enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };

@@ -34,10 +34,12 @@ struct context {
     struct arena slabs;    /* where its small blocks lie */
     struct block *imports; /* of other processes' memory; closed with the context */
     struct module *modules;
-    uint64_t grown;  /* bytes of the device for stacks beyond those of the first limit, heap and printf */
+    uint64_t grown;  /* bytes of the device for stacks beyond those of the first limit, heap, printf and
+                        device runtime */
     uint64_t stack;  /* bytes that each thread has; 0: as at first */
-    size_t limit[3]; /* 0: as at first */
+    size_t limit[5]; /* 0: as at first */
     bool heap_taken, printf_taken;
+    uint64_t runtime;            /* bytes that the device runtime has taken */
     struct store graphs, queues; /* of executable graphs, and of streams */
 };
 

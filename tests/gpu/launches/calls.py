@@ -6,6 +6,7 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY = 0, 1, 2
 STACK, PRINTF, HEAP = range(3)
+PENDING = 4
 LOCAL_SIZE = 3
 GLOBAL = 2
 ABSENT = 77  # the exit status of a program of what is not there

@@ -65,6 +65,46 @@ PRINT = """
     ret;
 }
 """
+CALL = "__cuda_syscall_cnpv2"
+"""What the driver gives to kernels that launch kernels begins so; cudadevrt calls it (CUDA 12 and later)."""
+LAUNCH = """
+.extern .func (.param .b64 made) %(call)sGetParameterBufferV2(
+    .param .b64 kernel, .param .align 4 .b8 grid[12], .param .align 4 .b8 block[12], .param .b32 shared);
+.extern .func (.param .b32 done) %(call)sLaunchDeviceV2(.param .b64 buffer, .param .b64 stream);
+.visible .entry child(.param .u64 out) { ret; }
+.visible .entry parent(.param .u64 out, .param .u32 at) {
+    .reg .b64 %%rd<3>;
+    .reg .b32 %%r<2>;
+    mov.u64 %%rd1, child;
+    {
+        .param .b64 kernel;
+        .param .align 4 .b8 grid[12];
+        .param .align 4 .b8 block[12];
+        .param .b32 shared;
+        .param .b64 made;
+        st.param.b64 [kernel], %%rd1;
+        st.param.b32 [grid], 1;
+        st.param.b32 [grid+4], 1;
+        st.param.b32 [grid+8], 1;
+        st.param.b32 [block], 1;
+        st.param.b32 [block+4], 1;
+        st.param.b32 [block+8], 1;
+        st.param.b32 [shared], 0;
+        call.uni (made), %(call)sGetParameterBufferV2, (kernel, grid, block, shared);
+        ld.param.b64 %%rd2, [made];
+    }
+    {
+        .param .b64 buffer;
+        .param .b64 stream;
+        .param .b32 done;
+        st.param.b64 [buffer], %%rd2;
+        st.param.b64 [stream], 4;
+        call.uni (done), %(call)sLaunchDeviceV2, (buffer, stream);
+        ld.param.b32 %%r1, [done];
+    }
+    ret;
+}
+"""
 VARIABLE = ".visible .global .align 16 .b8 big%s[%d];\n"
 FIRST = """
 .visible .entry first(.param .u64 out, .param .u32 at) {
@@ -107,6 +147,13 @@ def heap(simulated: bool) -> tuple[bytes, bytes]:
 def printing(simulated: bool) -> tuple[bytes, bytes]:
     """Return an image whose kernel prints."""
     return ("variables=0 code=0 printf=1" if simulated else HEAD + PRINT).encode() + b"\0", b"print"
+
+
+def launching(simulated: bool) -> tuple[bytes, bytes]:
+    """Return PTX whose kernel launches another."""
+    head = HEAD.replace("7.0", "8.0")
+    text = f"// {CALL} variables=0 code=0" if simulated else head + LAUNCH % {"call": CALL}
+    return text.encode() + b"\0", b"parent"
 
 
 def variables(size: int, simulated: bool) -> tuple[bytes, bytes]:

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
 import images
-from calls import HEAP, OUT_OF_MEMORY, PRINTF, STACK, Cuda
+from calls import HEAP, OUT_OF_MEMORY, PENDING, PRINTF, STACK, Cuda
 from graphs import described, node_of
 
 MIB = 1 << 20
 BROKEN = 700
 """From here on a context is lost: an illegal address, a failed launch."""
 PINNED, DEVICE = 1, 1
-KINDS = ("stack", "heap", "print", "variables")
+KINDS = ("stack", "heap", "print", "variables", "launching")
 
 
 class Walk:
@@ -122,7 +122,8 @@ class Walk:
             return images.stack(self.random.choice([256, 2 << 10, 4 << 10, 16 << 10, 60 << 10]), simulated)
         if kind == "variables":
             return images.cubin(self.random.choice([64, 256, 1024, 3072]) * MIB, self.cuda)
-        return images.heap(simulated) if kind == "heap" else images.printing(simulated)
+        made = {"heap": images.heap, "print": images.printing, "launching": images.launching}[kind]
+        return made(simulated)
 
     def load(self) -> None:
         if len(self.owners) > 12:
@@ -157,10 +158,9 @@ class Walk:
             self.told(form, self.cuda.launch(kernel, form))
 
     def limit(self) -> None:
-        kind = self.random.choice([STACK, PRINTF, HEAP])
-        size = (
-            self.random.choice([1, 2, 4, 16]) << 10 if kind == STACK else self.random.choice([8, 64, 512, 4096]) * MIB
-        )
+        kind = self.random.choice([STACK, PRINTF, HEAP, PENDING])
+        sizes = {STACK: [1 << 10, 2 << 10, 4 << 10, 16 << 10], PENDING: [1000, 2048, 20_000, 300_000]}
+        size = self.random.choice(sizes.get(kind, [8 * MIB, 64 * MIB, 512 * MIB, 4096 * MIB]))
         self.told(f"cuCtxSetLimit({kind})", self.cuda.limit(kind, size))
 
     def graph(self) -> None:

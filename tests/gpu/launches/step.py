@@ -15,7 +15,7 @@ from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import graphs
 import images
-from calls import HEAP, PRINTF, STACK, Answer, Cuda
+from calls import HEAP, PENDING, PRINTF, STACK, Answer, Cuda
 
 PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -70,6 +70,24 @@ def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
     yield f"cuCtxSetLimit({kind})", cuda.limit(number, int(size))
     if kind != "stack":
         yield "cuLaunchKernel", cuda.launch(images.kernel(cuda, image(cuda.simulated), library=False))
+
+
+def launching(cuda: Cuda, pending: str, owner: str) -> Iterator[Answer]:
+    """Allow so many pending launches, and run a kernel that launches another; at 0, when nothing else can be had."""
+    while int(pending) == 0 and cuda.allocate(8 << 20)[0] == 0:
+        pass
+    if int(pending) > 0:
+        yield "cuCtxSetLimit(pending launches)", cuda.limit(PENDING, int(pending))
+    library, image = owner == "library", images.launching(cuda.simulated)
+    result, made = cuda.load(image[0], library)
+    if int(pending) > 0 or not library:
+        yield f"load of a {owner}", result
+    call, kernel = "cuLibraryGetKernel" if library else "cuModuleGetFunction", c_void_p()
+    if result == 0:
+        result = cuda.call(call, byref(kernel), made, image[1])
+        yield call, result
+    if result == 0:
+        yield "cuLaunchKernel", cuda.launch(kernel)
 
 
 def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
@@ -208,6 +226,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "widened": graphs.widened,
     "streams": graphs.streams,
     "limit": limit,
+    "launching": launching,
     "variables": variables,
     "kept": kept,
     "leave": leave,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What makes a context grow beside its modules: what it keeps for streams and executable graphs, stacks, the
- * heap of malloc, the buffer of printf. Stacks are
+ * heap of malloc, the buffer of printf, the device runtime (code/device_runtime.h of the hook). Stacks are
  * of one size for all threads that the device can run at a time; a launch that needs more than the limit
  * takes the same product as the limit would, until the context ends or the limit is lowered below (decision
  * 16: seen on an H200). The heap and the buffer come with the first launch that uses them, at the size that
@@ -16,8 +16,13 @@
 #define THREADS        2048u
 #define STEP           (UINT64_C(2) << 20) /* of what is kept for objects */
 
-enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMITS };
-static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608};
+enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMIT_LAUNCHES = 4, LIMITS };
+static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608, 0, 2048};
+
+/* Of the device runtime: without launches, for each that may be pending, and how many those can be. */
+#define RUNTIME       (UINT64_C(80) << 20)
+#define LAUNCH        9399u
+#define MOST_LAUNCHES 599186u
 
 enum { ATTRIBUTE_LOCAL_SIZE = 3, ATTRIBUTES = 16 };
 
@@ -64,8 +69,27 @@ static bool take_once(struct context *context, bool wanted, bool *taken, int lim
     return *taken;
 }
 
+/* As large as the limit of launches wants it. driver.mutex held. */
+static bool resize_runtime(struct context *context, size_t launches) {
+    uint64_t after = RUNTIME + (launches * LAUNCH + STEP - 1) / STEP * STEP, before = context->runtime;
+    if (after > before && !take(context, after - before)) return false;
+    if (after < before) {
+        context->grown -= before - after;
+        device_give(context->device, before - after);
+    }
+    context->runtime = after;
+    return true;
+}
+
+bool module_take_runtime(struct module *module) {
+    struct context *context = module->context;
+    if (!module->runtime || context->runtime > 0) return true;
+    return resize_runtime(context, limit_of(context, LIMIT_LAUNCHES));
+}
+
 static bool grow(struct module *module, struct context *context) {
     bool grown = module_take(module, &module->variables) && module_take(module, &module->code);
+    grown = grown && module_take_runtime(module);
     if (grown && module->local > context->stack) grown = resize_stacks(context, module->local);
     grown = grown && take_once(context, module->heap, &context->heap_taken, LIMIT_HEAP);
     grown = grown && take_once(context, module->printf, &context->printf_taken, LIMIT_PRINTF);
@@ -106,7 +130,7 @@ CUresult cuCtxGetLimit(size_t *value, int limit) {
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (value == NULL || limit < 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    if (limit >= LIMITS || first[limit] == 0) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
     *value = limit_of(context, limit);
     return driver_leave(CUDA_SUCCESS);
 }
@@ -117,10 +141,13 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
     if (result != CUDA_SUCCESS) return result;
     if (limit < 0 || (limit == LIMIT_STACK && value > UINT32_MAX))
         return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    if (limit >= LIMITS || first[limit] == 0) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
     if (limit == LIMIT_HEAP && context->heap_taken) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (limit == LIMIT_PRINTF && context->printf_taken) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (limit == LIMIT_STACK && !resize_stacks(context, value)) {
+    if (limit == LIMIT_LAUNCHES && value > MOST_LAUNCHES) value = MOST_LAUNCHES;
+    bool resized = limit == LIMIT_STACK ? resize_stacks(context, value) : true;
+    if (limit == LIMIT_LAUNCHES && context->runtime > 0) resized = resize_runtime(context, value);
+    if (!resized) {
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
     }
@@ -152,6 +179,7 @@ CUresult cuFuncLoad(CUfunction function) {
     if (function == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     struct module *module = function->module;
     bool taken = module_take(module, &module->variables) && module_take(module, &module->code);
+    taken = taken && module_take_runtime(module);
     driver_leave(CUDA_SUCCESS);
     return taken ? CUDA_SUCCESS : refuse_memory();
 }

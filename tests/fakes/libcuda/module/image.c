@@ -2,8 +2,8 @@
  *
  * Images. One of ours is text: `variables=BYTES code=BYTES lasts_us=N local=BYTES heap=1 printf=1
  * parameters=BYTES`, of which any part may lack; it stands for compressed images, of which nobody but the
- * driver knows what they take. A cubin is an ELF file as the driver's, of which only the variables count; so
- * is that of a fat binary, behind its first header.
+ * driver knows what they take. What names the device runtime calls it. A cubin is an ELF file as the
+ * driver's, of which only the variables count; so is that of a fat binary, behind its first header.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #define FAT      0xba55ed50u
 #define WRAPPER  0x466243b1u
 #define KIND_ELF 2
+#define RUNTIME  "__cuda_syscall_cnp"
 
 static uint64_t number(const char *text, const char *key) {
     const char *found = strstr(text, key);
@@ -28,6 +29,9 @@ static void read_cubin(const char *image, struct image *facts) {
     for (unsigned i = 0; i < header->e_shnum; i++) {
         const char *name = names + sections[i].sh_name;
         if (strncmp(name, ".nv.global", 10) == 0) facts->variables += sections[i].sh_size;
+        if (sections[i].sh_type == SHT_STRTAB)
+            facts->runtime |=
+                memmem(image + sections[i].sh_offset, sections[i].sh_size, RUNTIME, strlen(RUNTIME)) != NULL;
     }
 }
 
@@ -54,8 +58,9 @@ void image_read(const void *image, struct image *facts) {
     if (text != NULL && memcmp(text, ELFMAG, 1) == 0) {
         read_cubin(text, facts);
     } else if (text != NULL && magic != FAT) {
-        *facts = (struct image){number(text, "variables="), number(text, "code="), number(text, "lasts_us="),
-                                number(text, "local="),     number(text, "heap="), number(text, "printf="),
-                                number(text, "parameters=")};
+        *facts = (struct image){number(text, "variables="),  number(text, "code="),
+                                number(text, "lasts_us="),   number(text, "local="),
+                                number(text, "heap="),       number(text, "printf="),
+                                number(text, "parameters="), strstr(text, RUNTIME) != NULL};
     }
 }

@@ -37,7 +37,9 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, s
 }
 
 CUresult cuKernelGetParamInfo(CUfunction kernel, size_t index, size_t *offset, size_t *size) {
-    return cuFuncGetParamInfo(kernel, index, offset, size);
+    CUfunction loaded = NULL;
+    CUresult result = cuKernelGetFunction(&loaded, kernel); /* it loads what is not there */
+    return result == CUDA_SUCCESS ? cuFuncGetParamInfo(loaded, index, offset, size) : result;
 }
 
 /* The arguments, one by one or packed. Returns false if there are none where some are needed. */

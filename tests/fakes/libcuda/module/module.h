@@ -27,6 +27,7 @@ struct module {
     uint64_t lasts;      /* ns that its kernels take */
     uint64_t local;      /* bytes that each thread of its kernels needs */
     bool heap, printf;   /* whether its kernels use them */
+    bool runtime;        /* whether its kernels launch kernels */
     uint64_t parameters; /* bytes of their one parameter; 0: as the kernel's arguments */
     uint64_t variables;  /* bytes that are not there yet */
     uint64_t taken;      /* of the device */
@@ -38,8 +39,12 @@ enum kernel kernel_named(const char *name);
 /* What an image says of itself. */
 struct image {
     uint64_t variables, code, lasts_us, local, heap, printf, parameters;
+    bool runtime;
 };
 void image_read(const void *text, struct image *image);
+
+/* What its context needs for the device runtime, if it calls that; it keeps that when the module goes. */
+bool module_take_runtime(struct module *module);
 
 /* Takes what is wanted from the device, and nothing the next time. */
 bool module_take(struct module *module, uint64_t *wanted);

@@ -87,7 +87,7 @@ static CUresult set_kernel(const size_t *number) {
 struct cubin {
     Elf64_Ehdr header;
     Elf64_Shdr sections[3];
-    char names[32];
+    char names[80];
 };
 
 struct fat {
@@ -109,8 +109,12 @@ struct fat {
 };
 _Static_assert(sizeof(((struct fat *)0)->entry) == 64, "as the driver's");
 
-static struct cubin make_cubin(size_t variables) {
+/* What a kernel calls that launches another. */
+#define RUNTIME "__cuda_syscall_cnpv2LaunchDeviceV2"
+
+static struct cubin make_cubin(size_t variables, bool runtime) {
     struct cubin cubin = {.names = "\0.nv.global\0.shstrtab"};
+    if (runtime) memcpy(cubin.names + 24, RUNTIME, sizeof RUNTIME);
     memcpy(cubin.header.e_ident, ELFMAG, SELFMAG);
     cubin.header.e_ident[EI_CLASS] = ELFCLASS64;
     cubin.header.e_shoff = sizeof cubin.header;
@@ -133,20 +137,21 @@ static CUresult load_file(const struct cubin *cubin, void **made) {
 }
 
 /* PTX for the hook, and for the simulated driver an image of its kind. */
-static CUresult load_ptx(size_t variables, bool library, void **made) {
-    char text[128];
-    snprintf(text, sizeof text, ".visible .global .b8 big[%zu]; // variables=%zu", variables, variables);
+static CUresult load_ptx(size_t variables, bool library, bool runtime, void **made) {
+    char text[192];
+    snprintf(text, sizeof text, ".visible .global .b8 big[%zu]; // variables=%zu %s", variables, variables,
+             runtime ? ".extern .func " RUNTIME ";" : "");
     return library ? cuda.cuLibraryLoadData(made, text, NULL, NULL, 0, NULL, NULL, 0)
                    : cuda.cuModuleLoadData(made, text);
 }
 
-/* cubin VARIABLES FORM: a module, a library, a library of a fat binary, a module of a file, a module and a
- * library of PTX. */
+/* cubin VARIABLES FORM RUNTIME: a module, a library, a library of a fat binary, a module of a file, a module
+ * and a library of PTX; whether its kernels launch kernels. */
 static CUresult load(const size_t *number, void **made) {
     struct fat fat = {
         {0xba55ed50, 1, sizeof fat.header, sizeof fat.entry + sizeof fat.cubin},
         {.kind = 2, .architecture = 90, .header_size = sizeof fat.entry, .size = sizeof fat.cubin},
-        make_cubin(number[0])};
+        make_cubin(number[0], number[2] != 0)};
     struct {
         uint32_t magic, version;
         const void *data, *rest;
@@ -161,7 +166,7 @@ static CUresult load(const size_t *number, void **made) {
     case 3:
         return load_file(&fat.cubin, made);
     default:
-        return load_ptx(number[0], number[1] == 5, made);
+        return load_ptx(number[0], number[1] == 5, number[2] != 0, made);
     }
 }
 

@@ -38,6 +38,7 @@ CUresult run_module(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "stack") == 0) return cuda.cuCtxSetLimit(0, number[0]);
     if (strcmp(command, "printf") == 0) return cuda.cuCtxSetLimit(1, number[0]);
     if (strcmp(command, "heap") == 0) return cuda.cuCtxSetLimit(2, number[0]);
+    if (strcmp(command, "pending") == 0) return cuda.cuCtxSetLimit(4, number[0]);
     if (strcmp(command, "nullmodule") == 0) return cuda.cuModuleLoadData(NULL, "");
     if (strcmp(command, "variable") == 0)
         return cuda.cuLibraryGetGlobal(&address, &size, (void *)number[0], "variable");

@@ -1,0 +1,122 @@
+"""The device runtime, by which kernels launch kernels, is charged before the code that calls it is there."""
+
+from collections.abc import Callable
+
+import pytest
+from daemon import Daemon
+from grown import CONTEXT, seen, usage
+from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from scripted_session import GIB, MIB
+
+Join = Callable[..., Program]
+RUNTIME = 100 * MIB
+"""What the simulated driver takes, with room for 2,048 pending launches."""
+EACH = 9399
+MANY = 100_000
+MODULE, LIBRARY, FAT_LIBRARY, FILE, PTX_MODULE, PTX_LIBRARY = range(6)
+
+
+def launches(count: int) -> int:
+    """Bytes that so many pending launches take beyond the first."""
+    return (count * EACH + 2 * MIB - 1) // (2 * MIB) * 2 * MIB - 20 * MIB
+
+
+def loaded(program: Program, form: int) -> int:
+    answer = program.call(f"cubin 0 {form} 1")
+    assert answer.code == SUCCESS
+    return answer.number
+
+
+@pytest.mark.parametrize("form", [MODULE, FILE, PTX_MODULE])
+def test_a_module_that_calls_it_is_refused_before_where_it_cannot_be_had(daemon: Daemon, join: Join, form: int) -> None:
+    program = join(daemon.container("a", memory=str(CONTEXT + RUNTIME - MIB)))
+    assert program.call(f"cubin 0 {form} 1").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT
+    seen(daemon, CONTEXT)
+    assert program.call(f"alloc {64 * MIB}").code == SUCCESS
+
+
+@pytest.mark.parametrize("use", ["kernel", "kernels", "variable"])
+@pytest.mark.parametrize("form", [LIBRARY, FAT_LIBRARY, PTX_LIBRARY])
+def test_a_library_that_calls_it_is_refused_at_its_first_use(daemon: Daemon, join: Join, form: int, use: str) -> None:
+    program = join(daemon.container("a", memory=str(CONTEXT + RUNTIME - MIB)))
+    library = loaded(program, form)
+    assert usage(daemon) == CONTEXT
+    assert program.call(f"{use} {library}").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT
+    seen(daemon, CONTEXT)
+
+
+@pytest.mark.parametrize("use", ["launchkernel {kernel} 0 0", "load {kernel}", "addkernel {graph} {kernel} 2"])
+def test_a_library_is_refused_at_its_first_use_in_another_context(daemon: Daemon, join: Join, use: str) -> None:
+    program = join(daemon.container("a", memory="4g"))
+    kernel, graph = program.call(f"kernel {loaded(program, LIBRARY)}").number, program.call("graph").number
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert program.call("create2 0").code == SUCCESS
+    left = 4 * GIB - 2 * CONTEXT - RUNTIME
+    assert program.call(f"alloc {left - RUNTIME + 2 * MIB}").code == SUCCESS
+    assert program.call(use.format(kernel=kernel, graph=graph)).code == OUT_OF_MEMORY
+    assert usage(daemon) == 4 * GIB - RUNTIME + 2 * MIB
+
+
+@pytest.mark.parametrize("form", range(6))
+def test_it_is_charged_once_and_stays_with_its_context(daemon: Daemon, join: Join, form: int) -> None:
+    program = join(daemon.container("a", memory="1g"))
+    for _time in range(3):
+        handle = loaded(program, form)
+        library = form in {LIBRARY, FAT_LIBRARY, PTX_LIBRARY}
+        function = program.call(f"{'kernel' if library else 'function'} {handle}").number
+        assert program.call(f"launchkernel {function} 0 0").code == SUCCESS
+        assert usage(daemon) == CONTEXT + RUNTIME
+        seen(daemon, CONTEXT + RUNTIME)
+        assert program.call(f"{'unloadlibrary' if library else 'unload'} {handle}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert program.call("release 0").code == SUCCESS
+    assert usage(daemon) == 0
+
+
+def test_pending_launches_that_cannot_be_had_are_refused_at_the_limit(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call("pending 500000").code == OUT_OF_MEMORY
+    loaded(program, MODULE)
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert program.call("pending 500000").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT + RUNTIME
+    seen(daemon, CONTEXT + RUNTIME)
+
+
+def test_pending_launches_are_charged_before_the_code_comes(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"pending {MANY}").code == SUCCESS
+    promised = usage(daemon) - CONTEXT
+    assert launches(MANY) <= promised < launches(MANY) * 1.05
+    seen(daemon, CONTEXT)
+    loaded(program, MODULE)
+    assert usage(daemon) >= CONTEXT + RUNTIME + launches(MANY)
+    seen(daemon, CONTEXT + RUNTIME + launches(MANY))
+    assert program.call("pending 2048").code == SUCCESS
+    assert usage(daemon) == CONTEXT + RUNTIME
+    seen(daemon, CONTEXT + RUNTIME)
+
+
+def test_pending_launches_of_code_that_never_came_are_given_back(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"pending {MANY}").code == SUCCESS
+    assert program.call("pending 1000").code == SUCCESS
+    assert usage(daemon) == CONTEXT
+
+
+def test_more_than_the_driver_allows_is_charged_as_what_it_allows(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="12g"))
+    assert program.call("pending 1000000").code == SUCCESS
+    assert launches(599_186) <= usage(daemon) - CONTEXT < 5.6 * GIB
+    loaded(program, MODULE)
+    seen(daemon, CONTEXT + RUNTIME + launches(599_186))
+
+
+def test_code_that_could_not_be_loaded_leaves_nothing_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"cubin {3 * GIB} {MODULE} 1").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT
+    loaded(program, MODULE)
+    assert usage(daemon) == CONTEXT + RUNTIME
