@@ -18,6 +18,7 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "backing/sharing.h"
+#include "code/page_tables.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
 #include "exports/told.h"
@@ -308,8 +309,8 @@ CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable
 
 /* Mappings of memory that is not ours are entered too: it may be shared, and their sizes lead through a range
  * to be unmapped. */
-CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
-                         unsigned long long flags) {
+static CUresult map(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
+                    unsigned long long flags) {
     struct allocation entry = {.address = address, .size = size, .value = handle}, replaced = {0};
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
@@ -324,6 +325,15 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
         if (replaced.address != 0) virtual_memory_hold(replaced.value, -OTHER);
     }
     pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
+                         unsigned long long flags) {
+    CUresult result = map(address, size, offset, handle, flags);
+    if (result != CUDA_SUCCESS) return result;
+    result = page_tables_mapped("cuMemMap");
+    if (result != CUDA_SUCCESS) (void)hooked_cuMemUnmap(address, size);
     return result;
 }
 

@@ -36,6 +36,16 @@
       (address, pitch, width, height, element))                                                              \
     X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE, MEMORY(address &&size > 0),                          \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
+    X(cuMemHostAlloc, cuMemHostAlloc, 2020, NONE, MEMORY(address &&size > 0),                                \
+      (void **address, size_t size, unsigned flags), (address, size, flags))                                 \
+    X(cuMemAllocHost, cuMemAllocHost, 2000, NONE, MEMORY(address &&size > 0),                                \
+      (void **address, unsigned size), (address, size))                                                      \
+    X(cuMemAllocHost_v2, cuMemAllocHost, 3020, NONE, MEMORY(address &&size > 0),                             \
+      (void **address, size_t size), (address, size))                                                        \
+    X(cuMemHostRegister, cuMemHostRegister, 4000, NONE, MEMORY(address &&size > 0),                          \
+      (void *address, size_t size, unsigned flags), (address, size, flags))                                  \
+    X(cuMemHostRegister_v2, cuMemHostRegister, 6050, NONE, MEMORY(address &&size > 0),                       \
+      (void *address, size_t size, unsigned flags), (address, size, flags))                                  \
     X(cuMemFree, cuMemFree, 2000, NONE, NONE, (uint32_t address), (address))                                 \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, NONE, (CUdeviceptr address), (address))                           \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \

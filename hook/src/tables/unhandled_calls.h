@@ -73,12 +73,9 @@
     X(cuLogicalEndpointImport, OWNER)                                                                        \
     X(cuMemAddressFree, MAPPED)                                                                              \
     X(cuMemAddressReserve, MAPPED)                                                                           \
-    X(cuMemAllocHost, HOST)                                                                                  \
     X(cuMemFreeHost, HOST)                                                                                   \
     X(cuMemGetDefaultMemPool, MAPPED)                                                                        \
     X(cuMemGetMemPool, MAPPED)                                                                               \
-    X(cuMemHostAlloc, HOST)                                                                                  \
-    X(cuMemHostRegister, HOST)                                                                               \
     X(cuMemHostUnregister, HOST)                                                                             \
     X(cuMemMapArrayAsync, MAPPED)                                                                            \
     X(cuMemPoolImportFromShareableHandle, OWNER)                                                             \

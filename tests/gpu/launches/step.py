@@ -5,7 +5,9 @@
 Prints a JSON list of pairs (call, CUresult), and stays until its stdin ends.
 """
 
+import ctypes
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -23,6 +25,7 @@ DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
 READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 DMA_BUF = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 NONE = c_uint64(0)
+NO_RESERVE = 0x4000  # MAP_NORESERVE
 
 CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FORMS = [f"{call}{twin}" for call in CALLS for twin in ("", "_ptsz")]
@@ -74,9 +77,9 @@ def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
 
 def launching(cuda: Cuda, pending: str, owner: str) -> Iterator[Answer]:
     """Allow so many pending launches, and run a kernel that launches another; at 0, when nothing else can be had."""
-    while int(pending) == 0 and cuda.allocate(8 << 20)[0] == 0:
-        pass
-    if int(pending) > 0:
+    if int(pending) == 0:
+        fill(cuda)
+    else:
         yield "cuCtxSetLimit(pending launches)", cuda.limit(PENDING, int(pending))
     library, image = owner == "library", images.launching(cuda.simulated)
     result, made = cuda.load(image[0], library)
@@ -88,6 +91,39 @@ def launching(cuda: Cuda, pending: str, owner: str) -> Iterator[Answer]:
         yield call, result
     if result == 0:
         yield "cuLaunchKernel", cuda.launch(kernel)
+
+
+def fill(cuda: Cuda, piece: int = 8 << 20) -> None:
+    """Allocate until nothing more can be had."""
+    while cuda.allocate(piece)[0] == 0:
+        pass
+
+
+def pinned(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
+    """Have a page registered at so many places of the program's memory, when nothing else can be had."""
+    fill(cuda)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
+    area, result = mmap.mmap(-1, int(count) * int(stride), flags), 0
+    begin = ctypes.addressof(c_ubyte.from_buffer(area))
+    for number in range(int(count)):
+        result = cuda.call("cuMemHostRegister_v2", c_void_p(begin + number * int(stride)), c_size_t(4096), 0)
+        if result != 0:
+            break
+    yield "cuMemHostRegister", result
+
+
+def mapped(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
+    """Map one piece of memory at so many addresses, when nothing else can be had."""
+    handle, address, result = c_uint64(), c_uint64(), 0
+    cuda.must("cuMemCreate", byref(handle), c_size_t(2 << 20), (c_int * 8)(PINNED, 0, DEVICE, 0), NONE)
+    cuda.must("cuMemAddressReserve", byref(address), c_size_t(int(count) * int(stride)), c_size_t(0), NONE, NONE)
+    fill(cuda)
+    for place in range(address.value, address.value + int(count) * int(stride), int(stride)):
+        result = cuda.call("cuMemMap", c_uint64(place), c_size_t(2 << 20), c_size_t(0), handle, NONE)
+        if result != 0:
+            break
+        cuda.must("cuMemSetAccess", c_uint64(place), c_size_t(2 << 20), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
+    yield "cuMemMap", result
 
 
 def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
@@ -227,6 +263,8 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "streams": graphs.streams,
     "limit": limit,
     "launching": launching,
+    "mapped": mapped,
+    "pinned": pinned,
     "variables": variables,
     "kept": kept,
     "leave": leave,

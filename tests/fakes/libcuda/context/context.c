@@ -8,6 +8,7 @@
 #include "libcuda/driver.h"
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
+#include "libcuda/memory/tables.h"
 #include "libcuda/module/module.h"
 #include "libcuda/work/work.h"
 
@@ -96,6 +97,7 @@ static void end(struct context *context) {
     context->alive = false;
     give_process(context->device);
     if (has_context(context->device)) return;
+    tables_end_all(context->device);
     pool_end_all(context->device);
     graph_end_all(context->device);
 }

@@ -4,6 +4,7 @@
  * GRANULARITY, so the one that holds an address is found by looking at each such multiple below it.
  */
 #include "libcuda/virtual/virtual.h"
+#include "libcuda/memory/tables.h"
 #include "libcuda/work/work.h"
 
 #include <stdlib.h>
@@ -121,6 +122,26 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     return driver_leave(CUDA_SUCCESS);
 }
 
+/* Whether something is mapped in the region of this number. */
+static bool is_region_used(uint64_t region) {
+    for (uint64_t at = 0; at < TABLE_REGION; at += GRANULARITY)
+        if (mapping_at(region * TABLE_REGION + at) != NULL) return true;
+    return false;
+}
+
+/* Bytes of tables of the regions that this range touches and in which something is mapped, or nothing. */
+static uint64_t tables_of(uint64_t address, uint64_t size, bool mapped) {
+    uint64_t bytes = 0;
+    for (uint64_t region = address / TABLE_REGION; region <= (address + size - 1) / TABLE_REGION; region++)
+        if (is_region_used(region) == mapped) bytes += TABLE;
+    return bytes;
+}
+
+/* Of the first device, whatever may use it. */
+static bool take_tables(uint64_t address, uint64_t size) {
+    return tables_take(0, tables_of(address, size, false));
+}
+
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     CUresult result = driver_enter();
@@ -133,7 +154,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     if (offset != 0 || size != physical->size) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     if (partly_mapped(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     work_advance(); /* what was due before does not find it */
-    struct block *mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
+    struct block *mapping = NULL;
+    if (take_tables(address, size))
+        mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
     if (mapping == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     mapping->kind = BLOCK_MAPPING;
     return driver_leave(CUDA_SUCCESS);
@@ -143,6 +166,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     if (!ends_between_mappings(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    uint64_t tables = tables_of(address, size, true);
     work_unmapping(address, size);
     for (uint64_t done = 0; done < size; done += GRANULARITY) {
         struct block *mapping = mapping_from(address + done);
@@ -151,6 +175,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
         blocks_remove(&driver.blocks, mapping, &physical->mappings);
         physical_end_if_unused(physical);
     }
+    tables_give(0, tables - tables_of(address, size, true));
     return driver_leave(CUDA_SUCCESS);
 }
 

@@ -9,6 +9,7 @@
 
 #include "libcuda/driver.h"
 #include "libcuda/graph/graph.h"
+#include "libcuda/memory/tables.h"
 
 #define ALLOC_FLAGS    7u
 #define REGISTER_FLAGS 15u
@@ -18,6 +19,7 @@ struct pinned {
     bool allocated;
     unsigned flags;
     struct pinned *next;
+    CUdevice device; /* which has tables of it */
 };
 
 static struct pinned *pinned;
@@ -41,11 +43,17 @@ static bool may_pin(uint64_t size) {
     return most == 0 || (there <= most && size <= most - there);
 }
 
-static CUresult enter(uint64_t address, uint64_t size, bool allocated, unsigned flags) {
+/* Small pieces that are allocated lie beside each other; what is registered lies where the program has it. */
+static uint64_t tables_of(uint64_t size, bool allocated) {
+    return size / TABLE_PAGES + (allocated ? 0 : TABLE);
+}
+
+static CUresult enter(CUdevice device, uint64_t address, uint64_t size, bool allocated, unsigned flags) {
     if (!may_pin(size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!tables_take(device, tables_of(size, allocated))) return CUDA_ERROR_OUT_OF_MEMORY;
     struct pinned *new = malloc(sizeof *new);
     if (new == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    *new = (struct pinned){address, size, allocated, flags, pinned};
+    *new = (struct pinned){address, size, allocated, flags, pinned, device};
     pinned = new;
     return CUDA_SUCCESS;
 }
@@ -58,7 +66,7 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     if (address == NULL || size == 0 || flags > ALLOC_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    result = enter((uint64_t)(uintptr_t)made, size, true, flags);
+    result = enter(context->device, (uint64_t)(uintptr_t)made, size, true, flags);
     if (result == CUDA_SUCCESS)
         *address = made;
     else
@@ -81,6 +89,7 @@ static CUresult leave(void *address, bool allocated, CUresult unknown) {
         found != NULL && found->address == (uint64_t)(uintptr_t)address && found->allocated == allocated;
     if (!known) return driver_leave(unknown);
     *link = found->next;
+    tables_give(found->device, tables_of(found->size, allocated));
     if (allocated) munmap(address, found->size);
     free(found);
     return driver_leave(CUDA_SUCCESS);
@@ -98,7 +107,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
     if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (address == NULL || size == 0 || flags > REGISTER_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (*find(at, size) != NULL) return driver_leave(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    return driver_leave(enter(at, size, false, flags));
+    return driver_leave(enter(context->device, at, size, false, flags));
 }
 
 CUresult cuMemHostUnregister(void *address) {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -47,6 +48,24 @@ static pid_t lend(void) {
     _exit(0);
 }
 
+/* maptimes HANDLE ADDRESS STRIDE COUNT: maps a handle of 2 MiB so often; prints how often that succeeded. */
+static CUresult map_times(const size_t *number, uint64_t *done) {
+    CUresult result = CUDA_SUCCESS;
+    for (*done = 0; result == CUDA_SUCCESS && *done < number[3]; *done += result == CUDA_SUCCESS)
+        result = cuda.cuMemMap(number[1] + *done * number[2], 2 << 20, 0, number[0], 0);
+    return result;
+}
+
+/* registertimes STRIDE COUNT: registers pages that lie so far apart; prints how many. */
+static CUresult register_times(const size_t *number, uint64_t *done) {
+    CUresult result = CUDA_SUCCESS;
+    char *area = mmap(NULL, number[0] * number[1], PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (*done = 0; result == CUDA_SUCCESS && *done < number[1]; *done += result == CUDA_SUCCESS)
+        result = cuda.cuMemHostRegister_v2(area + *done * number[0], 4096, 0);
+    return result;
+}
+
 CUresult run_virtual(const char *command, const size_t *number, char *values) {
     CUresult result = -1;
     uint64_t written = 0x5a5a;
@@ -60,6 +79,11 @@ CUresult run_virtual(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "export") == 0) result = export_handle(number[0], &written);
     if (strcmp(command, "import") == 0)
         result = cuda.cuMemImportFromShareableHandle(&written, (void *)number[0], 1);
+    if (strcmp(command, "maptimes") == 0) result = map_times(number, &written);
+    if (strcmp(command, "registertimes") == 0) result = register_times(number, &written);
+    if (strcmp(command, "pinned") == 0) result = cuda.cuMemHostAlloc((void **)&written, number[0], 0);
+    if (strcmp(command, "pinned2") == 0) result = cuda.cuMemAllocHost_v2((void **)&written, number[0]);
+    if (strcmp(command, "unpin") == 0) return cuda.cuMemFreeHost((void *)number[0]);
     if (strcmp(command, "closefd") == 0) return close((int)number[0]);
     if (strcmp(command, "lendfd") == 0) {
         written = (uint64_t)lend();
