@@ -249,6 +249,7 @@ def cdi(*names):
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=GPU-1:2g, GPU-2:9g "], "limit-too-large"),
         # The Engine lets the last of several hold, whatever -e says.
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g", "convgpu.io/memory=9g"), [], "limit-too-large"),
+        (cdi("nvidia.com/gpu=0", *["convgpu.io/memory=10240MiB"] * 500), [], "limit-too-large"),
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "injected"),
         # Another container may hand such a one its GPU.
         ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=9g"], "limit-too-large"),

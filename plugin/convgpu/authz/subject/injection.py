@@ -31,11 +31,11 @@ class Injection:
 def find_injection(container: ContainerSettings, host: HostFacts) -> Injection | None:
     """Return what is injected into a container; None if it uses neither the runtime nor a CDI device of ours.
 
-    Of several CDI devices the runtime takes one, so the limit names them all, with commas between.
+    Of several CDI devices the runtime takes one, so the largest counts. Their names together can be of any length.
     """
     sizes = [name.removeprefix(LIMIT_DEVICE) for name in container.cdi_names if name.startswith(LIMIT_DEVICE)]
     if sizes:
-        return Injection(",".join(sizes), by_device=True)
+        return Injection(max(sizes, key=size_or_zero), by_device=True)
     if (container.runtime or host.default_runtime) != RUNTIME:
         return None
     return Injection(container.environment.get("CONVGPU_MEMORY") or host.runtime_memory)
@@ -50,7 +50,7 @@ def expect_limits(
     them: it appends its own NVIDIA_VISIBLE_DEVICES for each request of GPUs, of which the last one holds.
 
     Args:
-        memory: in the form of the option of a volume, or several such, of which the largest counts.
+        memory: in the form of the option of a volume.
         container: chooses the GPUs; all of them, if its choice is not clear.
         devices: of the scheduler.
         gpus: the option of its volume, if it has one.
@@ -61,14 +61,15 @@ def expect_limits(
     chosen = gpus or environment.get("CONVGPU_GPUS") or asked
     if len(memory) > LONGEST_OPTION:
         return {}
-    parts = [part.strip() for part in memory.split(",")]
     if ":" in memory:
-        return {uuid: size_or_zero(size) for uuid, _, size in (part.rpartition(":") for part in parts)}
+        return {
+            uuid: size_or_zero(size) for uuid, _, size in (part.strip().rpartition(":") for part in memory.split(","))
+        }
     # A long list may not reach the scheduler, which then chooses among all.
     names = {name.strip() for name in chosen.split(",")} if len(chosen) <= LONGEST_OPTION else {""}
     clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
-    largest = max(map(size_or_zero, parts))
-    return {device.uuid: largest for device in devices if not clear or names & {device.uuid, str(device.index)}}
+    size = size_or_zero(memory)
+    return {device.uuid: size for device in devices if not clear or names & {device.uuid, str(device.index)}}
 
 
 def size_or_zero(text: str) -> int:

@@ -38,7 +38,7 @@ def asks(chosen: str, requests: int = 1, **environment: str) -> ContainerSetting
                 cdi_names=("convgpu.io/memory=2g", "nvidia.com/gpu=0", "convgpu.io/memory=3g"),
             ),
             HostFacts(),
-            Injection("2g,3g", by_device=True),
+            Injection("3g", by_device=True),
         ),
     ],
 )
@@ -50,7 +50,8 @@ def test_injection(container: ContainerSettings, host: HostFacts, expected: Inje
     ("memory", "container", "expected"),
     [
         ("2g", ContainerSettings(), {"GPU-1": 2 * GIB, "GPU-2": 2 * GIB}),
-        ("1g,2g", asks("0"), {"GPU-1": 2 * GIB}),
+        ("2g", asks("0"), {"GPU-1": 2 * GIB}),
+        ("1g,2g", asks("0"), {"GPU-1": 0}),  # the scheduler refuses it
         ("1g", asks("0,nvidia.com/gpu=1"), BOTH),
         ("1g", asks("0", CONVGPU_GPUS="GPU-2"), {"GPU-2": GIB}),
         ("GPU-2:1g", asks("0"), {"GPU-2": GIB}),
