@@ -131,6 +131,13 @@ def asking_variable(environment: Mapping[str, str]) -> str | None:
     return None
 
 
+def visible_devices(environment: Mapping[str, str]) -> Iterator[str]:
+    """Return the values of variables in which NVIDIA's runtime finds devices: GPUs, and CDI devices of any vendor."""
+    for name, value in environment.items():
+        if name == _VISIBLE or (name.startswith(_RESOURCE) and not name.endswith(_RESERVED_MEMORY)):
+            yield value
+
+
 def _opens_gpu(rule: DeviceRule, is_gpu_number: IsGpuNumber) -> bool:
     # Permission to make a node (m) is not permission to use it.
     if rule.kind == "b" or not set("rw") & set(rule.access):

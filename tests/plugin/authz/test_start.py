@@ -263,6 +263,25 @@ def test_injected_limits(harness, host, env, rule):
     assert harness.start(inspected(host, env, [])).rule == rule
 
 
+@pytest.mark.parametrize(
+    ("host", "env"),
+    [
+        ({"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["nvidia.com/gpu=0", "convgpu.io/memory=9g"]}]}, []),
+        ({"DeviceRequests": [{"Capabilities": [["gpu"]], "DeviceIDs": ["0", "convgpu.io/memory=9g"]}]}, []),
+        ({"Annotations": {"cdi.k8s.io/x": "nvidia.com/gpu=0,convgpu.io/memory=9g"}}, []),
+        ({}, ["NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0,convgpu.io/memory=9g"]),
+        ({}, ["DOCKER_RESOURCE_GPU=nvidia.com/gpu=0, convgpu.io/memory=9g"]),
+    ],
+)
+def test_a_limit_that_others_than_the_engine_find_is_refused(harness, host, env):
+    """NVIDIA's runtime takes CDI devices of any vendor from a variable, after ours has set the limit that counts."""
+    container = inspected({"Runtime": "convgpu", **host}, ["CONVGPU_MEMORY=1g", *env], [])
+    assert harness.start(container).rule == "hook-shadowed"
+    assert harness.judge(
+        {"Image": "i", "Env": container["Config"]["Env"], "HostConfig": container["HostConfig"]}
+    ).rule == ("hook-shadowed")
+
+
 def test_the_default_limit_of_the_runtime_is_judged(harness):
     harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
     harness.engine.runtime_memory = "9g"

@@ -32,6 +32,19 @@ def test_the_list_passes_the_sites_own(strict, name):
     assert create(strict, host).rule == "no-gpu"
 
 
+def test_devices_that_nvidias_runtime_would_find_in_a_variable_need_their_entry(strict):
+    """It takes CDI devices of any vendor from it, behind our runtime."""
+    for value, rule in {
+        "0": "injected",
+        "all": "injected",
+        "nvidia.com/gpu=0,runtime.nvidia.com/gpu=all": "injected",
+        "nvidia.com/gpu=0, vendor.com/disk=sda": "strict-devices",
+    }.items():
+        assert create(strict, {}, Env=[f"NVIDIA_VISIBLE_DEVICES={value}"]).rule == rule
+    strict.rules = parse_rules(strict_site.RULES.replace('"/dev/fuse"', '"vendor.com/disk=sda"'))
+    assert create(strict, {}, Env=["NVIDIA_VISIBLE_DEVICES=vendor.com/disk=sda"]).rule == "injected"
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_attempt_gets_through(strict, engine):
     strict.engine.more["engine"] = ENGINES[engine]

@@ -33,6 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     hook.environment,
     hook.shadowing_mounts,
     hook.second_limit,
+    hook.hidden_limit,
     isolation.shared_namespaces,
     isolation.weakened_isolation,
     limits.requested_limits,

@@ -6,10 +6,11 @@ from typing import Final
 
 from convgpu.authz.checks.preload import loads_by_file, preload_mounts
 from convgpu.authz.checks.slurm_job import SUBMIT
-from convgpu.authz.requests.container import MountSettings
+from convgpu.authz.requests.container import LIMIT_DEVICE, MountSettings
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import LIBRARY_FILE, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
+from convgpu.runtime.gpu_requests import visible_devices
 from convgpu.runtime.paths import is_at_or_below, normal, touches
 
 # With these a program would find another scheduler, or load a library before the hook.
@@ -105,6 +106,21 @@ def second_limit(subject: Subject) -> Iterator[Refusal]:
         "hook-shadowed",
         f"beside the ConvGPU volume the {source} would set another limit.\nLeave one of them out{remedy}.",
     )
+
+
+def hidden_limit(subject: Subject) -> Iterator[Refusal]:
+    """Refuse a limit's CDI device where others than the Engine's driver `cdi` find it, so that nobody counts it.
+
+    NVIDIA's runtime, behind ours, takes CDI devices of any vendor from its variables and from annotations; and from
+    Engine 28.2 on the driver `nvidia` may lead names on to `cdi`.
+    """
+    names = (*subject.container.led_on, *visible_devices(subject.container.environment))
+    if any(LIMIT_DEVICE in name for name in names):
+        yield Refusal(
+            "hook-shadowed",
+            f"{LIMIT_DEVICE}... would set another limit than the one that counts.\n"
+            f"Type: --device {LIMIT_DEVICE}2g, and leave it out of --gpus, NVIDIA_VISIBLE_DEVICES and annotations.",
+        )
 
 
 def loads_hook(preload: str | None, folder: str) -> bool:

@@ -19,7 +19,7 @@ from convgpu.authz.subject.reader import is_same_plugin
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import MOUNT_PATH, PRELOAD_PATH
-from convgpu.runtime.gpu_requests import is_nvidia_node
+from convgpu.runtime.gpu_requests import is_nvidia_node, is_plain, visible_devices
 from convgpu.runtime.paths import is_at_or_below, normal, path_entry, touches
 
 LOCAL_TYPES: Final = frozenset({"", "local"})
@@ -45,7 +45,7 @@ _MASKED: Final = frozenset(
         "/sys/firmware",
     }
 )
-_NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
+_NVIDIA_GPU: Final = re.compile(r"(?:runtime\.)?nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
 # The Engine gives such names to volumes without one.
@@ -257,12 +257,19 @@ def device_needs(subject: Subject) -> Iterator[Need]:
             yield Need("devices", real, f"--device {path}", asked)
     for rule in container.device_rules:
         yield Need("devices", rule, f"--device-cgroup-rule {rule!r}")
-    for name in container.rest.requested:
+    for name in dict.fromkeys((*container.rest.requested, *_by_variable(subject))):
         if CDI_NAME.fullmatch(name) and not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
             yield Need("devices", name, f"the CDI device {name}")
     for driver in container.rest.request_drivers:
         if driver not in {"", "nvidia", "cdi"}:
             yield Need("devices", f"driver={driver}", f"a device of driver {driver}")
+
+
+def _by_variable(subject: Subject) -> Iterator[str]:
+    """Return the devices that NVIDIA's runtime, behind ours, would look up as CDI devices."""
+    if not is_plain(subject.container.runtime or subject.host.default_runtime):
+        for value in visible_devices(subject.container.environment):
+            yield from map(str.strip, value.split(",") if "=" in value else ())
 
 
 def _runtime(subject: Subject) -> Iterator[Need]:

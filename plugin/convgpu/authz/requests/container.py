@@ -65,6 +65,8 @@ class ContainerSettings:
         state: the Engine's, of an existing container: `created`, `running`, `exited`...
         environment: as the process gets it: the last value of each name.
         chosen: the GPUs that --gpus asks for, by index, UUID or CDI name with commas between; empty for no choice.
+        led_on: devices named where others than the Engine's driver `cdi` may find CDI devices: in requests of other
+            drivers (Engine 28.2), and in annotations (NVIDIA's runtime).
         known: complete, with the settings that come from the image and from other containers.
         readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
         relabels_from: it asks for labels of SELinux for the volumes of others, too.
@@ -88,6 +90,7 @@ class ContainerSettings:
     device_requests: int = 0
     chosen: str = ""
     cdi_names: tuple[str, ...] = ()
+    led_on: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     device_rules: tuple[str, ...] = ()
     runtime: str = ""
@@ -222,6 +225,7 @@ def _read(
         chosen=",".join(name for row in requests if not _is_limit_only(row) for name in _chosen(row)),
         # A request of another driver, and a device's path, can read like a CDI device and inject nothing.
         cdi_names=tuple(name for row in requests if _is_of_cdi(row) for name in _names(row) if _is_cdi(name)),
+        led_on=tuple(_led_on(host, requests)),
         devices=tuple(devices),
         device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
         runtime=go_json.text(host, "runtime"),
@@ -310,6 +314,11 @@ def _chosen(request: Mapping[str, object]) -> Iterator[str]:
     count = go_json.field(request, "count")
     yield from go_json.texts(request, "deviceids")
     yield from map(str, range(count if isinstance(count, int) and count < _MAX_GPUS else 0))
+
+
+def _led_on(host: Mapping[str, object], requests: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    yield from (name for row in requests if not _is_of_cdi(row) for name in go_json.texts(row, "deviceids"))
+    yield from go_json.map_of_texts(host, "annotations").values()
 
 
 def _is_limit_only(request: Mapping[str, object]) -> bool:

@@ -43,6 +43,7 @@ def test_every_check_refuses_something() -> None:
         environment={"LD_AUDIT": "/x"},
         mounts=(MountSettings("bind", "/etc", "/lib"), VOLUME),
         chosen="0",
+        led_on=("convgpu.io/memory=2g",),
     )
     bad = Subject(
         Caller("bob", Rules(mode="strict", require="slurm")),
