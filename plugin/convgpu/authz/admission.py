@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
+from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large, volume_terms
 from convgpu.authz.checks.slurm_job import beyond_share
 from convgpu.authz.facts.owners import Owners, Present, QuotaSubject, limits_of
 from convgpu.authz.ports import EnginePort, SchedulerPort
@@ -156,6 +156,9 @@ class Admission:
             if needed and not volume_limits:
                 yield missing_limit()
             yield from self._used_by_another(name, present, subject)
+            record = present.known.get(name)
+            if record is not None and not record.injected:
+                yield from volume_terms(subject, record)
         total = _sum(limits)
         yield from too_large(total.values(), subject)
         if subject.needs_job:

@@ -101,6 +101,7 @@ class FakeScheduler:
     def __init__(self):
         self.limits, self.running, self.since, self.unplaced = {}, set(), {}, set()
         self.drained = set()
+        self.terms = {}  # more of a container, by its name
         self.left = ()
         self.asked = 0
 
@@ -132,7 +133,9 @@ class FakeScheduler:
         where = {"devices": (Share(uuid="GPU-1", limit=limit, grant=0, usage=0),)}
         if volume in self.unplaced:
             where = {"placement": Placement(1, {"GPU-1": limit, "GPU-2": limit})}
-        return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, **where)
+        return Container(
+            name=volume, mountpoint="/x", created=1.0, state=state, since=since, **where, **self.terms.get(volume, {})
+        )
 
 
 class Harness:

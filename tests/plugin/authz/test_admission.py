@@ -37,6 +37,19 @@ def test_the_largest_limit_at_create(harness, memory, env, rule):
     assert harness.judge(asked(memory, env)).rule == rule
 
 
+@pytest.mark.parametrize(
+    ("terms", "rule"),
+    [({"backing": "unified"}, "limit-too-large"), ({"priority": 1}, "priority-too-high"), ({"priority": 0}, "limited")],
+)
+def test_what_a_volume_is_counts_at_the_start(harness, start, terms, rule):
+    """Its options were judged of another one: of one that went since, or that was made by the driver's ID."""
+    harness.rules = parse_rules('[users."*"]\ntotal_quota = "6g"\nlargest_priority = 0')
+    harness.scheduler.terms["v"] = terms
+    assert start("v").rule == rule
+    harness.rules = parse_rules("")
+    assert start("v").rule == "limited"
+
+
 def test_a_share_is_judged_only_where_sizes_are(harness):
     share = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": {"memory": "50%"}}
     assert harness.judge(asked("50%")).rule == "limited"
@@ -118,6 +131,16 @@ def test_no_new_volume_is_named_like_a_container(harness):
     assert harness.judge(container).rule == "gpu-isolation"
     harness.scheduler.limits[name] = 2 << 30  # an anonymous volume that is there
     assert harness.judge(container).rule == "limited"
+    harness.scheduler.terms[name] = {"injected": True}  # a container that may end before the Engine makes the volume
+    assert harness.judge(container).rule == "gpu-isolation"
+
+
+@pytest.mark.parametrize("driver", ["convgpu", "docker.io/library/convgpu", "index.docker.io/library/convgpu:latest"])
+def test_the_driver_has_more_than_one_name(harness, driver):
+    """The Engine reads names of plugins as those of images."""
+    harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    body = {"Name": "v", "Driver": driver, "DriverOpts": {"memory": "5g"}}
+    assert harness.judge(body, "/volumes/create").rule == "limit-too-large"
 
 
 def test_a_label_has_a_largest_limit(harness):

@@ -9,6 +9,7 @@ from convgpu.authz.requests.templates import has_template
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
+from convgpu.protocol.records import Container
 from convgpu.protocol.requests import LONGEST_OPTION
 from convgpu.protocol.sizes import format_size
 
@@ -71,6 +72,17 @@ def volume_options(
     else:
         # A text that is no size is refused by the volume, with a better message.
         yield from too_large([size_or_zero(part.strip().rpartition(":")[2]) for part in text.split(",")], subject)
+
+
+def volume_terms(subject: Subject, volume: Container) -> Iterator[Refusal]:
+    """Refuse a volume of a container that starts for its backing or priority.
+
+    It need not be the one whose options were judged: a request that names options for a volume that exists has them
+    made true by removing that one meanwhile, and the Engine takes drivers by other names, such as their IDs.
+    """
+    if volume.backing != "vmm" and _judges_sizes(subject):
+        yield _whole()
+    yield from _too_high(str(volume.priority), subject)
 
 
 def asked_limit(variables: Mapping[str, str]) -> str | None:

@@ -136,7 +136,8 @@ class SubjectReader:
 
     def _volume_limits(self, name: str) -> Mapping[str, int]:
         record = self._ports.scheduler.find(name)
-        return {} if record is None else limits_of(record)
+        # What the runtime registered is no volume (decision 219): one of its name would be new.
+        return {} if record is None or record.injected else limits_of(record)
 
     def _neighbours(self, subject: Subject) -> tuple[Subject, ...]:
         if subject.caller.rules.strict_list is None:
@@ -154,11 +155,13 @@ class SubjectReader:
 
 
 def is_same_plugin(driver: str, plugin: str) -> bool:
-    """Tell whether two names mean the same plugin; a missing tag is `latest`, as for the Engine."""
+    """Tell whether two names mean the same plugin: the Engine reads them as those of images, `latest` without a tag."""
     return bool(driver) and _with_tag(driver) == _with_tag(plugin)
 
 
 def _with_tag(name: str) -> str:
+    for default in ("index.docker.io/", "docker.io/", "library/"):
+        name = name.removeprefix(default)
     # A colon before the last slash belongs to a registry's port.
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
