@@ -132,6 +132,13 @@ def test_a_null_in_a_list_at_which_the_engine_ends_a_call_with_the_containers_lo
     assert strict.judge({"Image": "i", "HostConfig": dict.fromkeys(host), "Cmd": ["null"]}).allow
 
 
+@pytest.mark.parametrize(("inner", "rule"), [("null", "strict-nulls"), ("", "no-gpu")])
+def test_a_null_is_found_however_deep_it_lies(strict, inner, rule):
+    """Deeper than Python calls itself a call had no verdict, and the log a thousand lines."""
+    deep = "[" * 900 + inner + "]" * 900
+    assert strict.judge(f'{{"Image": "i", "Labels": {{"a": "null"}}, "Cmd": {deep}}}'.encode()).rule == rule
+
+
 def test_a_null_in_a_list_of_a_build(strict):
     strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"build"'))
     assert strict.judge(b"", "/v1.41/build?ulimits=[null]").rule == "strict-nulls"

@@ -42,10 +42,17 @@ def fold(name: str) -> str:
 
 
 def has_null_in_list(document: object) -> bool:
-    """Tell whether a list holds a null, wherever it is in a document."""
-    if isinstance(document, list):
-        return None in document or any(map(has_null_in_list, document))
-    return isinstance(document, dict) and any(map(has_null_in_list, document.values()))
+    """Tell whether a list holds a null, wherever it is in a document: one may be deeper than Python calls itself."""
+    todo = [document]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, list):
+            if None in value:
+                return True
+            todo += value
+        elif isinstance(value, dict):
+            todo += value.values()
+    return False
 
 
 def parse(raw: bytes) -> dict[str, object]:
