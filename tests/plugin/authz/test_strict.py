@@ -45,6 +45,15 @@ def test_devices_that_nvidias_runtime_would_find_in_a_variable_need_their_entry(
     assert create(strict, {}, Env=["NVIDIA_VISIBLE_DEVICES=vendor.com/disk=sda"]).rule == "injected"
 
 
+def test_devices_that_a_variable_of_nvidias_runtime_gives_need_their_entry(strict):
+    mofed = ["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_MOFED=enabled"]
+    assert create(strict, {}, Env=mofed).rule == "strict-devices"
+    assert create(strict, {}, Env=mofed[1:]).rule == "no-gpu"
+    assert create(strict, {}, Env=[*mofed, "NVIDIA_MOFED=disabled"]).rule == "injected"
+    strict.rules = parse_rules(strict_site.RULES.replace('"/dev/fuse"', '"/dev/infiniband"'))
+    assert create(strict, {}, Env=mofed).rule == "injected"
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_attempt_gets_through(strict, engine):
     strict.engine.more["engine"] = ENGINES[engine]

@@ -46,6 +46,13 @@ _MASKED: Final = frozenset(
     }
 )
 _NVIDIA_GPU: Final = re.compile(r"(?:runtime\.)?nvidia\.com/gpu=.+")
+# Devices that NVIDIA's runtime, behind ours, gives beside a GPU if a variable says `enabled` (its internal/modifier).
+_SWITCHES: Final = {
+    "NVIDIA_MOFED": "/dev/infiniband",
+    "NVIDIA_GDRCOPY": "/dev/gdrdrv",
+    "NVIDIA_GDS": "/dev/nvidia-fs",
+    "NVIDIA_NVSWITCH": "/dev/nvidia-nvswitch",
+}
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
 # The Engine gives such names to volumes without one.
@@ -260,6 +267,9 @@ def device_needs(subject: Subject) -> Iterator[Need]:
     for name in dict.fromkeys((*container.rest.requested, *_by_variable(subject))):
         if CDI_NAME.fullmatch(name) and not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
             yield Need("devices", name, f"the CDI device {name}")
+    for variable, path in _SWITCHES.items() if subject.gpu is not None else ():
+        if container.environment.get(variable) == "enabled":
+            yield Need("devices", path, f"{path}, which {variable}=enabled gives,")
     for driver in container.rest.request_drivers:
         if driver not in {"", "nvidia", "cdi"}:
             yield Need("devices", f"driver={driver}", f"a device of driver {driver}")
