@@ -47,7 +47,8 @@ def expect_limits(
     """Return the limits that the scheduler will set for a container, in bytes by device; none if it refuses the text.
 
     The GPUs are those that the runtime reads (runtime/edits.py, `volume_options`) from variables as the Engine leaves
-    them: it appends its own NVIDIA_VISIBLE_DEVICES for each request of GPUs, of which the last one holds.
+    them: it appends its own NVIDIA_VISIBLE_DEVICES for each request of GPUs, of which the last one holds. Where it
+    gives GPUs by CDI (29) it appends none, so those that the user's variable names count as well.
 
     Args:
         memory: in the form of the option of a volume.
@@ -57,8 +58,9 @@ def expect_limits(
     """
     environment = container.environment
     given = container.chosen if container.device_requests == 1 else ""
-    asked = given if container.device_requests else environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    chosen = gpus or environment.get("CONVGPU_GPUS") or asked
+    visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    asked = given if container.device_requests else visible
+    named = gpus or environment.get("CONVGPU_GPUS")
     if len(memory) > LONGEST_OPTION:
         return {}
     if ":" in memory:
@@ -66,10 +68,17 @@ def expect_limits(
             uuid: size_or_zero(size) for uuid, _, size in (part.strip().rpartition(":") for part in memory.split(","))
         }
     # A long list may not reach the scheduler, which then chooses among all.
-    names = {name.strip() for name in chosen.split(",")} if len(chosen) <= LONGEST_OPTION else {""}
-    clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
+    names, known = _names(named or asked), {name for device in devices for name in (device.uuid, str(device.index))}
+    clear = names <= known
+    if not named and _names(visible) <= known:
+        names |= _names(visible)
     size = size_or_zero(memory)
     return {device.uuid: size for device in devices if not clear or names & {device.uuid, str(device.index)}}
+
+
+def _names(gpus: str) -> set[str]:
+    """Return the GPUs that a list names; one that is too long may not reach the scheduler."""
+    return {name.strip() for name in gpus.split(",")} if len(gpus) <= LONGEST_OPTION else {""}
 
 
 def size_or_zero(text: str) -> int:

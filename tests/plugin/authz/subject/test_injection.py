@@ -60,6 +60,14 @@ def test_injection(container: ContainerSettings, host: HostFacts, expected: Inje
         # The Engine appends a variable of its own for each request: `all` for the first of these, the last of two.
         ("1g", asks("", NVIDIA_VISIBLE_DEVICES="0"), BOTH),
         ("1g", asks("0", requests=2, NVIDIA_VISIBLE_DEVICES="0"), BOTH),
+        # Or none, where it gives GPUs by CDI: then that of the user holds.
+        ("1g", asks("0", NVIDIA_VISIBLE_DEVICES="1"), BOTH),
+        (
+            "1g",
+            asks("0", NVIDIA_VISIBLE_DEVICES="all"),
+            {"GPU-1": GIB},
+        ),  # as images say; the device is the one asked for
+        ("1g", asks("0", CONVGPU_GPUS="0", NVIDIA_VISIBLE_DEVICES="1"), {"GPU-1": GIB}),
         ("1g," * 2000, ContainerSettings(), {}),  # the scheduler refuses it
         ("1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="all," * 2000), BOTH),  # the runtime passes none of it on
         ("1g", asks("", requests=0, NVIDIA_VISIBLE_DEVICES="0," * 3000 + "0"), BOTH),
