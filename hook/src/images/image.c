@@ -70,11 +70,12 @@ static bool holds_variables(uint64_t names, const Elf64_Shdr *section) {
     return false;
 }
 
-/* Whether these bytes hold the text. */
-static bool holds(uint64_t from, uint64_t size, const char *text) {
+/* Whether these bytes hold the text; reads at most *left of them, and subtracts what it did. */
+static bool holds(uint64_t from, uint64_t size, const char *text, uint64_t *left) {
     char part[PAGE];
     size_t length = strlen(text);
-    if (size > LONGEST) size = LONGEST;
+    if (size > *left) size = *left;
+    *left -= size;
     for (uint64_t begin = 0; begin + length <= size; begin += PAGE - length + 1) {
         size_t here = size - begin < PAGE ? (size_t)(size - begin) : PAGE;
         if (!copy(part, from + begin, here)) return false;
@@ -83,13 +84,10 @@ static bool holds(uint64_t from, uint64_t size, const char *text) {
     return false;
 }
 
-static bool names_runtime(uint64_t image, const Elf64_Shdr *section) {
-    return section->sh_type == SHT_STRTAB && holds(image + section->sh_offset, section->sh_size, RUNTIME);
-}
-
-static void add_section(struct image_needs *needs, uint64_t image, uint64_t names,
-                        const Elf64_Shdr *section) {
-    needs->device_runtime |= names_runtime(image, section);
+static void add_section(struct image_needs *needs, uint64_t image, uint64_t names, const Elf64_Shdr *section,
+                        uint64_t *left) {
+    if (section->sh_type == SHT_STRTAB && !needs->device_runtime)
+        needs->device_runtime = holds(image + section->sh_offset, section->sh_size, RUNTIME, left);
     if (holds_variables(names, section) &&
         __builtin_add_overflow(needs->variables, section->sh_size, &needs->variables))
         needs->variables = UINT64_MAX;
@@ -100,6 +98,7 @@ static struct image_needs read_cubin(uint64_t image) {
     struct image_needs needs = {0};
     Elf64_Ehdr header;
     Elf64_Shdr sections[AT_ONCE], first, names;
+    uint64_t left = LONGEST; /* a broken image may have many tables, or one that is endless */
     if (!copy(&header, image, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
         header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof first ||
         !copy(&first, image + header.e_shoff, sizeof first))
@@ -113,7 +112,7 @@ static struct image_needs read_cubin(uint64_t image) {
         if (!copy(sections, image + header.e_shoff + begin * sizeof first, part * sizeof first))
             return nothing;
         for (uint64_t index = 0; index < part; index++)
-            add_section(&needs, image, image + names.sh_offset, &sections[index]);
+            add_section(&needs, image, image + names.sh_offset, &sections[index], &left);
     }
     return needs;
 }
@@ -157,8 +156,8 @@ static bool runs(uint32_t architecture, uint32_t device) {
     return device == 0 || (architecture / 10 == device / 10 && architecture <= device);
 }
 
-/* Of the cubins that run there, the newest; without a device, the one with the largest variables; without a
- * cubin, the last PTX. */
+/* Of the cubins that run there, the newest, the last of several; without a device, the largest variables; the
+ * device runtime if any of those calls it. Without a cubin, the last PTX. */
 static struct image_needs read_fat(uint64_t image) {
     struct image_needs found = {0};
     struct fat_header header;
@@ -172,12 +171,15 @@ static struct image_needs read_fat(uint64_t image) {
         if (entry.header_size < sizeof entry || entry.size > header.size) break;
         bool meant =
             entry.kind == ENTRY_CUBIN && runs(entry.architecture, device) && entry.architecture >= best;
-        struct image_needs needs = {0};
-        if (meant) needs = read_cubin(place + entry.header_size);
         if (entry.kind == ENTRY_PTX && entry.compressed_size == 0) ptx = place + entry.header_size;
+        if (meant) {
+            struct image_needs needs = read_cubin(place + entry.header_size);
+            needs.device_runtime |= found.device_runtime && (device == 0 || entry.architecture == best);
+            if (device == 0 && needs.variables < found.variables) needs.variables = found.variables;
+            found = needs;
+        }
         any |= meant;
         if (meant && device != 0) best = entry.architecture;
-        if (meant && (device != 0 || needs.variables > found.variables)) found = needs;
         place += entry.header_size + entry.size;
     }
     return any || ptx == 0 ? found : read_ptx(ptx);
