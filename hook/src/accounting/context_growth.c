@@ -267,11 +267,18 @@ uint32_t growth_contexts(void) {
     return alive;
 }
 
-void growth_fell(int device) {
+bool growth_look(int device) {
     struct measurement measured;
-    if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0) return;
-    if (growth_measure(device, 0, &measured)) growth_believe_fall(device, &measured);
+    if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0)
+        return false;
+    bool known = growth_measure(device, 0, &measured);
+    if (known) growth_believe_fall(device, &measured);
     pthread_mutex_unlock(&devices[device].measuring);
+    return known && measured.quiet;
+}
+
+void growth_fell(int device) {
+    (void)growth_look(device);
 }
 
 void growth_fell_elsewhere(int device) {

@@ -57,6 +57,10 @@ void growth_give(int device, uint64_t size);
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */
 void growth_fell(int device);
 
+/* The same; whether all that the contexts took was seen, and what was promised of it is not promised any more
+ * (promises/promises.h). False while another thread measures or takes memory, and where nobody knows. */
+bool growth_look(int device);
+
 /* The same of all devices but this one, whose contexts grew. */
 void growth_fell_elsewhere(int device);
 

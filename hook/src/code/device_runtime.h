@@ -9,15 +9,18 @@
 
 #include "code/sample.h"
 
+/* A load of code that calls it, or a library with such code, begins or ends. With the last, what is promised
+ * and not taken goes back, where that can be
+ * measured. */
+void device_runtime_begin(void);
+void device_runtime_end(void);
+
 /* The current context will have code that calls it: promises it, unless that was done.
- * CUDA_ERROR_OUT_OF_MEMORY: it cannot be had. May pause. */
+ * CUDA_ERROR_OUT_OF_MEMORY: it cannot be had. May pause. Between begin and end. */
 CUresult device_runtime_promise(int device, CUcontext context, const char *call);
 
-/* That code is there, and what it took was measured: nothing more of the promise is needed. */
+/* That code is there: what it took is measured, and nothing more of the promise is needed. */
 void device_runtime_settle(const struct sample *in);
-
-/* That code could not be loaded: it is promised again with the next. */
-void device_runtime_failed(int device, CUcontext context);
 
 /* Bytes for so many pending launches. */
 uint64_t device_runtime_launches(size_t count);

@@ -2,7 +2,7 @@
 #include "code/launch.h"
 
 #include "accounting/device.h"
-#include "code/module.h"
+#include "code/libraries.h"
 #include "code/stacks.h"
 #include "functions/functions.h"
 #include "functions/homes.h"
@@ -43,7 +43,7 @@ static void load_code(word function, uint64_t library) {
 /* The launch's context is current. Whoever asks about a kernel has its library loaded: first of all that is
  * promised. */
 static CUresult charge_known(const struct sample *in, word function, uint64_t library) {
-    CUresult result = module_promise(in->device, in->context, "a launch", library);
+    CUresult result = libraries_promise(in->device, in->context, "a launch", library);
     if (result != CUDA_SUCCESS) return result;
     (void)parameters_of(function, library != 0);
     return stacks_raise(in->device, in->context, "a launch", local_size(function, library));
@@ -57,7 +57,7 @@ static CUresult look(struct launch *launch) {
     launch->raised = stacks_level(launch->before.context);
     load_code(launch->function, library);
     result = sample_charge_fall(&launch->before, "a launch");
-    if (captures_count() == 0) module_settle(&launch->before, library);
+    if (captures_count() == 0) libraries_settle(&launch->before, library);
     return result;
 }
 

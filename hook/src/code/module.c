@@ -4,16 +4,11 @@
  * image where that can be (image.h), and charged before. The rest, the driver alone knows (and at a launch it
  * may load more), so it is measured (context_growth.h) when the driver's free memory fell during the call;
  * other processes make it fall too, which costs a question in vain.
- *
- * A library belongs to no context: each takes its variables when it first needs them. `promising` of a
- * context is held while they are charged, which may pause; what frees memory does not take it.
  */
-#include "code/module.h"
-
-#include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "code/device_runtime.h"
+#include "code/libraries.h"
 #include "code/promise.h"
 #include "code/sample.h"
 #include "functions/functions.h"
@@ -21,12 +16,7 @@
 #include "images/image.h"
 #include "tables/registry.h"
 
-#include <pthread.h>
-
-enum { LOCKS = 64, EAGER = 1 };
-enum { FORM_PLAIN, FORM_DEVICE_RUNTIME }; /* of entries in `libraries` */
-static pthread_mutex_t promising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
-static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
+enum { EAGER = 1 };
 
 /* Whether a library takes its variables in all contexts when it is loaded, and in later ones with their
  * creation (CUDA_MODULE_LOADING, CUDA programming guide). Then both calls are measured. */
@@ -66,39 +56,46 @@ static CUresult promise_needs(const struct promise *promise, const char *call, s
     return promise_make(promise, call, needs.variables);
 }
 
-/* Loads, and unloads what cannot be had. The program's variable is written only when everything has
- * succeeded. Until the driver has named it, the stack's own address stands for it. */
-static CUresult module_load(void **made, const char *call, charge_attempt *attempt,
-                            CUresult (*unload)(void *), struct loading *loading, struct image_needs needs) {
-    struct sample before = sample_take();
-    struct promise promise = {PROMISE_VARIABLES, before.device, before.context, handle(loading)};
+/* The program's variable is written only when everything has succeeded. Until the driver has named it, the
+ * stack's own address stands for it. */
+static CUresult load(struct sample *before, void **made, const char *call, charge_attempt *attempt,
+                     CUresult (*unload)(void *), struct loading *loading, struct image_needs needs) {
+    struct promise promise = {PROMISE_VARIABLES, before->device, before->context, handle(loading)};
     CUresult result = promise_needs(&promise, call, needs);
     if (result == CUDA_SUCCESS) result = attempt(loading);
     if (result != CUDA_SUCCESS) {
         promise_end(handle(loading));
-        if (needs.device_runtime && before.device >= 0) device_runtime_failed(before.device, before.context);
         return result;
     }
     promises_rename(handle(loading), handle(loading->made));
-    result = sample_charge_fall(&before, call);
-    if (needs.device_runtime) device_runtime_settle(&before);
+    result = sample_charge_fall(before, call);
+    if (needs.device_runtime) device_runtime_settle(before);
     if (result == CUDA_SUCCESS) {
-        homes_set(loading->made, before.context);
+        homes_set(loading->made, before->context);
         *made = loading->made;
     } else {
         promises_rename(handle(loading->made), handle(loading)); /* the driver may give the handle again */
         unload(loading->made);
         promise_end(handle(loading));
-        if (needs.variables > 0 && before.device >= 0)
-            growth_fell(before.device); /* what was measured of the promise is growth */
+        if (needs.variables > 0 && before->device >= 0)
+            growth_fell(before->device); /* what was measured of the promise is growth */
     }
+    return result;
+}
+
+/* Loads, and unloads what cannot be had. */
+static CUresult module_load(void **made, const char *call, charge_attempt *attempt,
+                            CUresult (*unload)(void *), struct loading *loading, struct image_needs needs) {
+    struct sample before = sample_take();
+    if (needs.device_runtime) device_runtime_begin();
+    CUresult result = load(&before, made, call, attempt, unload, loading, needs);
+    if (needs.device_runtime) device_runtime_end();
     return result;
 }
 
 /* Where it is loaded lazily, each context takes the device runtime with its first use. */
 static CUresult library_load(void **made, const char *call, charge_attempt *attempt, struct loading *loading,
                              struct image_needs needs) {
-    struct allocation replaced;
     void *loaded = NULL;
     bool eagerly = loads_eagerly();
     struct image_needs at_once = {needs.variables, needs.device_runtime && eagerly};
@@ -107,34 +104,8 @@ static CUresult library_load(void **made, const char *call, charge_attempt *atte
     if (eagerly) result = growth_charge_elsewhere(sample_take().device, call);
     if (eagerly && result != CUDA_SUCCESS) (void)hooked_cuLibraryUnload(loaded);
     if (result == CUDA_SUCCESS) *made = loaded;
-    if (result != CUDA_SUCCESS || (needs.variables == 0 && !needs.device_runtime) || eagerly) return result;
-    struct allocation entry = {.address = handle(loaded), .value = needs.variables};
-    entry.form = needs.device_runtime ? FORM_DEVICE_RUNTIME : FORM_PLAIN;
-    (void)allocations_insert(&libraries, entry, &replaced); /* without memory for it, it is measured later */
+    if (result == CUDA_SUCCESS && !eagerly) libraries_add(handle(loaded), needs);
     return result;
-}
-
-CUresult module_promise(int device, CUcontext context, const char *call, uint64_t library) {
-    struct promise promise = {PROMISE_VARIABLES, device, context, library};
-    struct allocation entry;
-    CUresult result = CUDA_SUCCESS;
-    if (!allocations_find(&libraries, library, &entry)) return result;
-    if (entry.form == FORM_DEVICE_RUNTIME) result = device_runtime_promise(device, context, call);
-    if (result != CUDA_SUCCESS || entry.value == 0 || promises_know(&promise)) return result;
-    pthread_mutex_t *lock = &promising[handle(context) * UINT64_C(0x9e3779b97f4a7c15) >> 58];
-    pthread_mutex_lock(lock);
-    if (!promises_know(&promise)) result = promise_make(&promise, call, entry.value);
-    pthread_mutex_unlock(lock);
-    return result;
-}
-
-static bool calls_device_runtime(uint64_t library) {
-    struct allocation entry;
-    return library != 0 && allocations_find(&libraries, library, &entry) && entry.form == FORM_DEVICE_RUNTIME;
-}
-
-void module_settle(const struct sample *in, uint64_t library) {
-    if (calls_device_runtime(library)) device_runtime_settle(in);
 }
 
 static CUresult module_attempt_file(void *arguments) {
@@ -228,12 +199,13 @@ static CUresult use_library(struct use *use, charge_attempt *attempt) {
     struct sample before = sample_take();
     use->context = before.context;
     CUresult result = CUDA_SUCCESS;
-    if (before.device >= 0) result = module_promise(before.device, before.context, use->call, use->library);
+    if (before.device >= 0)
+        result = libraries_promise(before.device, before.context, use->call, use->library);
     if (result != CUDA_SUCCESS) return result;
     result = attempt(use);
     if (result != CUDA_SUCCESS) return result;
     (void)sample_charge_fall(&before, use->call);
-    module_settle(&before, use->library);
+    libraries_settle(&before, use->library);
     return result;
 }
 
@@ -297,15 +269,8 @@ CUresult hooked_cuLibraryGetManaged(CUdeviceptr *address, size_t *size, void *li
     return use_library(&use, module_attempt_managed);
 }
 
-/* Who has a kernel may have its library loaded by calls that are not hooked. */
-static CUresult promise_here(const char *call, void *library) {
-    if (!calls_device_runtime(handle(library))) return CUDA_SUCCESS;
-    struct sample here = sample_take();
-    return here.device < 0 ? CUDA_SUCCESS : module_promise(here.device, here.context, call, handle(library));
-}
-
 CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *name) {
-    CUresult result = promise_here("cuLibraryGetKernel", library);
+    CUresult result = libraries_promise_here("cuLibraryGetKernel", handle(library));
     if (result == CUDA_SUCCESS) result = DRIVER(cuLibraryGetKernel, kernel, library, name);
     if (result == CUDA_SUCCESS) functions_add(FUNCTIONS_KERNEL, handle(*kernel), handle(library));
     return result;
@@ -324,7 +289,7 @@ static unsigned listed(unsigned room, unsigned there) {
 
 CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
     unsigned there = 0;
-    CUresult result = promise_here("cuLibraryEnumerateKernels", library);
+    CUresult result = libraries_promise_here("cuLibraryEnumerateKernels", handle(library));
     if (result == CUDA_SUCCESS) result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
     (void)DRIVER(cuLibraryGetKernelCount, &there, library);
     for (unsigned index = 0; result == CUDA_SUCCESS && index < listed(count, there); index++)
@@ -383,17 +348,11 @@ CUresult hooked_cuModuleUnload(void *module) {
 
 /* It goes from all contexts, of other devices too, wherever it is current or not. */
 CUresult hooked_cuLibraryUnload(void *library) {
-    struct allocation removed, replaced;
+    struct allocation removed;
     int device = sample_take().device;
-    bool ours = allocations_remove(&libraries, handle(library), &removed);
+    bool ours = libraries_remove(handle(library), &removed);
     CUresult result = unload(library, unload_library);
-    if (result != CUDA_SUCCESS && ours) (void)allocations_insert(&libraries, removed, &replaced);
+    if (ours) libraries_removed(removed, result == CUDA_SUCCESS);
     if (result == CUDA_SUCCESS) growth_fell_elsewhere(device);
     return result;
 }
-
-static void module_reset(void) {
-    for (int each = 0; each < LOCKS; each++) promising[each] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    allocations_reset(&libraries);
-}
-REGISTER_FAMILY(module, .reset = module_reset);

@@ -29,10 +29,6 @@ void promise_withdraw(const struct promise *promise, uint64_t size) {
     growth_give_promised(promise->device, promises_take_back(promise, size));
 }
 
-void promise_cancel(const struct promise *promise) {
-    growth_give_promised(promise->device, promises_cancel(promise));
-}
-
 void promise_end(uint64_t owner) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     promises_forget_owner(owner, sizes);

@@ -15,9 +15,6 @@ CUresult promise_make(const struct promise *promise, const char *call, uint64_t 
 /* Gives back at most `size` bytes of what was promised and not kept. */
 void promise_withdraw(const struct promise *promise, uint64_t size);
 
-/* What it was promised for did not come about: it may be promised again. */
-void promise_cancel(const struct promise *promise);
-
 /* The module or library is gone: gives back what it was promised. */
 void promise_end(uint64_t owner);
 

@@ -61,13 +61,26 @@ uint64_t promises_take_back(const struct promise *promise, uint64_t size) {
     return taken;
 }
 
-uint64_t promises_cancel(const struct promise *promise) {
+uint64_t promises_left(enum promise_kind kind, int device) {
+    uint64_t sum = 0;
     spinlock_lock(&lock);
-    struct row *row = find(promise);
-    uint64_t size = row ? row->size : 0;
-    if (size > 0) *row = rows[--count];
+    for (int index = 0; index < count; index++)
+        if (rows[index].promise.kind == kind && rows[index].promise.device == device) sum += rows[index].size;
     spinlock_unlock(&lock);
-    return size;
+    return sum;
+}
+
+uint64_t promises_cancel(enum promise_kind kind, int device) {
+    uint64_t sum = 0;
+    spinlock_lock(&lock);
+    for (int index = count; index-- > 0;) {
+        if (rows[index].promise.kind != kind || rows[index].promise.device != device) continue;
+        if (rows[index].size == 0) continue;
+        sum += rows[index].size;
+        rows[index] = rows[--count];
+    }
+    spinlock_unlock(&lock);
+    return sum;
 }
 
 uint64_t promises_open(int device) {

@@ -2,10 +2,9 @@
  *
  * What contexts will take later than the call that made it certain: heaps and buffers of printf whose limit
  * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs, the device
- * runtime. It is charged
- * when it is promised, and the driver does not show it yet: it is no fall of what the contexts take
- * (context_growth.h). A promise is kept when at least half of it is seen at once, or together with others:
- * other growth is smaller.
+ * runtime. It is charged when it is promised, and the driver does not show it yet: it is no fall of what the
+ * contexts take (context_growth.h). A promise is kept when at least half of it is seen at once, or together
+ * with others: other growth is smaller.
  */
 #ifndef CONVGPU_PROMISES_H
 #define CONVGPU_PROMISES_H
@@ -46,8 +45,10 @@ bool promises_know(const struct promise *promise);
 /* Takes back at most `size` bytes of what is not kept yet; returns how many. */
 uint64_t promises_take_back(const struct promise *promise, uint64_t size);
 
-/* Forgets it if something of it is not kept yet; returns how much. */
-uint64_t promises_cancel(const struct promise *promise);
+/* Bytes of that kind that are promised on the device and not kept yet. promises_cancel() forgets those
+ * promises: they may be made again. */
+uint64_t promises_left(enum promise_kind kind, int device);
+uint64_t promises_cancel(enum promise_kind kind, int device);
 
 /* Bytes that are promised on the device and not kept yet. */
 uint64_t promises_open(int device);

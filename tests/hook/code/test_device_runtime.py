@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from daemon import Daemon
+from daemon import Daemon, wait_until
 from grown import CONTEXT, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
@@ -120,3 +120,66 @@ def test_code_that_could_not_be_loaded_leaves_nothing_promised(daemon: Daemon, j
     assert usage(daemon) == CONTEXT
     loaded(program, MODULE)
     assert usage(daemon) == CONTEXT + RUNTIME
+
+
+def test_of_a_library_that_was_not_used_nothing_stays(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    first, second = loaded(program, LIBRARY), loaded(program, LIBRARY)
+    assert program.call(f"kernel {first}").code == SUCCESS
+    assert program.call(f"unloadlibrary {first}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert program.call(f"unloadlibrary {second}").code == SUCCESS
+    assert usage(daemon) == CONTEXT
+
+
+def test_code_that_could_not_be_loaded_leaves_what_others_were_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"kernel {loaded(program, LIBRARY)}").code == SUCCESS
+    assert program.call(f"cubin {3 * GIB} {MODULE} 1").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT + RUNTIME
+
+
+def test_what_nobody_measures_stays_charged(daemon: Daemon, join: Join) -> None:
+    daemon.ail("0 no_figures=1")
+    program = join(daemon.container("a", memory="2g"))
+    before = usage(daemon)
+    loaded(program, MODULE)
+    assert program.call(f"cubin {3 * GIB} {MODULE} 1").code == OUT_OF_MEMORY
+    assert usage(daemon) == before + RUNTIME
+
+
+def test_what_the_driver_took_before_it_refused_is_charged(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="16g"))
+    stranger = join(daemon.container("b", memory="16g"), LD_PRELOAD="")
+    assert stranger.call(f"alloc {14 * GIB}").code == SUCCESS
+    assert program.call(f"cubin {GIB} {MODULE} 1").code == OUT_OF_MEMORY
+    seen(daemon, CONTEXT + RUNTIME)
+    assert usage(daemon) == CONTEXT + RUNTIME
+
+
+def paused(daemon: Daemon, join: Join) -> tuple[Program, int, Program]:
+    """Return a program, what it has to free, and one that is paused by that while it loads such a module."""
+    holder = join(daemon.container("b", memory="15g"))
+    held = holder.call(f"alloc {13 * GIB}").number
+    program = join(daemon.container("a", memory="12g"))
+    assert program.call(f"alloc {448 * MIB}").code == SUCCESS
+    program.begin(f"cubin 0 {MODULE} 1")
+    wait_until(lambda: len(daemon.state("a")["waiting"]) == 1, "the load is paused")
+    return holder, held, program
+
+
+def test_it_is_charged_though_others_freed_memory_meanwhile(daemon: Daemon, join: Join) -> None:
+    holder, held, program = paused(daemon, join)
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert program.result().code == SUCCESS
+    assert usage(daemon) == CONTEXT + 448 * MIB + RUNTIME
+    seen(daemon, CONTEXT + 448 * MIB + RUNTIME)
+
+
+def test_a_load_that_is_paused_keeps_none_on_another_device(daemon: Daemon, join: Join) -> None:
+    holder, held, program = paused(daemon, join)
+    assert program.call(f"use {program.call('retain 1', 1).number}", 1).code == SUCCESS
+    assert program.call(f"cubin 0 {MODULE} 1", 1).code == SUCCESS
+    assert not program.returned()
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert program.result().code == SUCCESS
