@@ -183,3 +183,13 @@ def test_a_load_that_is_paused_keeps_none_on_another_device(daemon: Daemon, join
     assert not program.returned()
     assert holder.call(f"free {held}").code == SUCCESS
     assert program.result().code == SUCCESS
+
+
+def test_pending_launches_can_be_lowered_while_something_is_owed(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    assert program.call(f"pending {MANY}").code == SUCCESS
+    loaded(program, MODULE)
+    function = program.call(f"function {program.call(f'module 0 {3 * GIB}').number}").number
+    assert program.call(f"launchkernel {function} 0 0").code == OUT_OF_MEMORY
+    assert program.call("pending 2048").code == SUCCESS
+    seen(daemon, CONTEXT + RUNTIME + 3 * GIB)
