@@ -33,6 +33,7 @@ STACK = (
     "residency",
     "functions",
     "code",
+    "mapped",
     "graphs",
     "calls",
     "nvml",

@@ -18,10 +18,10 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "backing/sharing.h"
-#include "code/page_tables.h"
 #include "exports/descriptors.h"
 #include "exports/kept.h"
 #include "exports/told.h"
+#include "mapped/page_tables.h"
 #include "tables/registry.h"
 
 #include <pthread.h>

@@ -10,8 +10,7 @@
 #include "code/sample.h"
 
 /* A load of code that calls it, or a library with such code, begins or ends. With the last, what is promised
- * and not taken goes back, where that can be
- * measured. */
+ * and not taken goes back, where that can be measured. */
 void device_runtime_begin(void);
 void device_runtime_end(void);
 

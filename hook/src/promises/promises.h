@@ -3,8 +3,8 @@
  * What contexts will take later than the call that made it certain: heaps and buffers of printf whose limit
  * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs, the device
  * runtime. It is charged when it is promised, and the driver does not show it yet: it is no fall of what the
- * contexts take (context_growth.h). A promise is kept when at least half of it is seen at once, or together
- * with others: other growth is smaller.
+ * contexts take (context_growth.h). A promise is kept when at least half of it (of the device runtime nine
+ * tenths) is seen at once, or together with others: other growth is smaller.
  */
 #ifndef CONVGPU_PROMISES_H
 #define CONVGPU_PROMISES_H

@@ -193,3 +193,14 @@ def test_pending_launches_can_be_lowered_while_something_is_owed(daemon: Daemon,
     assert program.call(f"launchkernel {function} 0 0").code == OUT_OF_MEMORY
     assert program.call("pending 2048").code == SUCCESS
     seen(daemon, CONTEXT + RUNTIME + 3 * GIB)
+
+
+def test_other_growth_does_not_keep_what_is_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory=str(CONTEXT + 150 * MIB)))
+    kernel = program.call(f"kernel {loaded(program, LIBRARY)}").number
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert program.call(f"module {64 * MIB} 0").code == OUT_OF_MEMORY  # its size cannot be read before
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert usage(daemon) == CONTEXT + RUNTIME
+    seen(daemon, CONTEXT + RUNTIME)

@@ -207,7 +207,6 @@ def _read(
     networks: Mapping[str, object],
 ) -> ContainerSettings:
     requests = go_json.children(host, "devicerequests")
-    devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
     tmpfs = (
         MountSettings("tmpfs", "", plain(target), words=_option_words(options.split(",")))
         for target, options in go_json.map_of_texts(host, "tmpfs").items()
@@ -226,7 +225,7 @@ def _read(
         # A request of another driver, and a device's path, can read like a CDI device and inject nothing.
         cdi_names=tuple(name for row in requests if _is_of_cdi(row) for name in _names(row) if _is_cdi(name)),
         led_on=tuple(_led_on(host, requests)),
-        devices=tuple(devices),
+        devices=tuple(go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")),
         device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
         runtime=go_json.text(host, "runtime"),
         annotations=go_json.map_of_texts(host, "annotations"),

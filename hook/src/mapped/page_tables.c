@@ -2,7 +2,7 @@
  *
  * Pinned memory. Where the tables that it needs cannot be had, it is given up again.
  */
-#include "code/page_tables.h"
+#include "mapped/page_tables.h"
 
 #include "accounting/context_growth.h"
 #include "base/fork_reset.h"
