@@ -338,14 +338,14 @@ class Judge:
         verdict = self._judge_container(self._subjects.tasks(document, case.caller))
         if verdict.allow and "previous" in case.call.query.get("rollback", ()):
             # Then the Engine takes the service's previous specification, whatever the body says.
-            service = self._engine.service(case.call.name) or {}
-            previous = go_json.child(service, "previousspec")
+            previous = go_json.child(self._engine.service(case.call.name) or {}, "previousspec")
             verdict = self._judge_container(self._subjects.tasks(previous, case.caller))
         return verdict
 
     def _build(self, case: Case) -> Verdict:
         wanted = strict_calls.build_needs(case.call.action, case.call.query)
-        refusals = calls.build_runtime(self._engine.facts().default_runtime)
+        classic = strict_calls.is_classic_build(case.call.action, case.call.query)
+        refusals = calls.build_runtime(self._engine.facts().default_runtime, case.caller, classic=classic)
         return self._without_container(case, chain(refusals, self._unlisted(case, *wanted)))
 
     def _plugin(self, case: Case) -> Verdict:

@@ -210,3 +210,19 @@ def test_a_broken_file_that_means_to_be_strict_does_not_begin_with_guard(tmp_pat
     assert file.rules().strict.paths == ("/srv",)
     path.write_text(text + "broken")
     assert file.rules().strict.paths == ("/srv",)
+
+
+@pytest.mark.parametrize("bound", ["largest_limit", "total_quota"])
+def test_classic_builds_of_users_with_bounds_are_refused_where_the_default_runtime_is_ours(strict, bound):
+    """Their steps would have the limit that the Dockerfile names."""
+    listed = strict_site.RULES.replace("calls = [", 'calls = ["build", "buildkit", ', 1)
+    strict.rules = parse_rules(f'{listed}\n[users."*"]\n{bound} = "4g"\n')
+    for uri, rule in {
+        "/build?t=x": "build-gpu",
+        "/build?t=x&version=1": "build-gpu",
+        "/build?t=x&version=2": "nothing-to-judge",
+        "/session": "nothing-to-judge",
+    }.items():
+        assert strict.judge(b"", uri).rule == rule
+    strict.engine.runtime = "runc"
+    assert strict.judge(b"", "/build?t=x").rule == "nothing-to-judge"

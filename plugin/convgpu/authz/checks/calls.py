@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from convgpu.authz.checks.hook import HOOK_VARIABLES, loads_hook, refuse_variable
 from convgpu.authz.checks.preload import loads_by_file
 from convgpu.authz.subject.injection import RUNTIME
-from convgpu.authz.subject.subject import Subject
+from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import LIBRARY_FILE, PRELOAD_PATH
 from convgpu.runtime.gpu_requests import is_plain
@@ -58,8 +58,20 @@ def archive_paths(subject: Subject, paths: Sequence[str]) -> Iterator[Refusal]:
             yield Refusal("archive-path", text)
 
 
-def build_runtime(runtime: str) -> Iterator[Refusal]:
-    """Refuse builds where the Engine's default runtime gives GPUs; ours limits the containers of builds, too."""
+def build_runtime(runtime: str, caller: Caller, *, classic: bool) -> Iterator[Refusal]:
+    """Refuse builds where the Engine's default runtime gives GPUs; ours limits the containers of builds, too.
+
+    The image that is built chooses that limit, and nobody counts it: where rules are strict, a user with bounds has
+    none such. BuildKit (`classic` is false) runs its steps by runc whatever is the default.
+    """
+    bounds = caller.rules.allowance(caller.user)
+    is_bounded = caller.rules.strict_list is not None and (bounds.largest_limit or bounds.total_quota) is not None
+    if runtime == RUNTIME and classic and is_bounded:
+        yield Refusal(
+            "build-gpu",
+            "the steps of a classic build get the GPU memory limit that its Dockerfile names, whatever your quota.\n"
+            "Build with BuildKit: DOCKER_BUILDKIT=1 docker build ...",
+        )
     if not is_plain(runtime) and runtime != RUNTIME:
         yield Refusal(
             "build-gpu",

@@ -36,6 +36,11 @@ def call_need(name: str) -> Need:
     return COPY if name == COPY.value else Need("calls", name, f"the call {name}")
 
 
+def is_classic_build(name: str, query: Mapping[str, Sequence[str]]) -> bool:
+    """Tell whether the Engine builds itself, and not by BuildKit. The arguments are those of `build_needs`."""
+    return name == "build" and set(query.get("version", ())) <= _NO_BUILDKIT
+
+
 def build_needs(name: str, query: Mapping[str, Sequence[str]]) -> Iterator[Need]:
     """Return what a build needs.
 
@@ -45,7 +50,7 @@ def build_needs(name: str, query: Mapping[str, Sequence[str]]) -> Iterator[Need]
         name: `build`, `session` or `grpc`.
         query: of the call.
     """
-    if name != "build" or not set(query.get("version", ())) <= _NO_BUILDKIT:
+    if not is_classic_build(name, query):
         yield Need("calls", "buildkit", "a build by BuildKit, which nobody sees,")
         return
     yield Need("calls", "build", "docker build")
