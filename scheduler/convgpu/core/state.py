@@ -245,6 +245,10 @@ class State:
         missing = [member for member, container in members.items() if container.is_missing(runs=runs)]
         return missing + ["?"] * (max(container.gang_size for container in members.values()) - len(members))
 
+    def card(self, device: str) -> int:
+        """Return the bytes of a device itself that can be granted: beside them are the pool, and what is unified."""
+        return self.ledger.usable[device] - self.ledger.pool[device] - self.ledger.beyond[device]
+
     def forget_slot(self, session: int, device: str) -> None:
         """Forget a slot whose page is gone."""
         self.armed.pop((session, device), None)

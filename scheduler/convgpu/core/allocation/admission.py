@@ -49,7 +49,8 @@ def _lacking(state: State, names: Iterable[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name in names:
         for device, account in state.ledger.accounts[name].items():
-            limit = min(account.limit, state.ledger.usable[device]) if name in state.ledger.unified else account.limit
+            is_unified = name in state.ledger.unified and state.card(device) > 0  # of a lost device it gets nothing
+            limit = min(account.limit, state.ledger.usable[device]) if is_unified else account.limit
             sizes[device] = sizes.get(device, 0) + max(limit - account.grant - account.charged, 0)
     return sizes
 
@@ -131,7 +132,7 @@ def complete_unified(state: State) -> None:
     ledger = state.ledger
     for name in ledger.unified if not state.recovering else ():
         for device, account in ledger.accounts[name].items() if state.containers[name].is_admitted else ():
-            is_taken = ledger.free[device] < ledger.pool[device] or device in state.drained
+            is_taken = ledger.free[device] < ledger.pool[device] or device in state.drained or state.card(device) <= 0
             if account.grant + account.charged < account.limit and not is_taken and _is_alone(state, name, device):
                 _reserve(state, name)
 

@@ -49,7 +49,9 @@ class ReclaimLadder:
                     self._ledger.take_idle(name, device)
             for name in reversed(admitted):
                 beyond = max(-self._ledger.free[device], 0)
-                self._ledger.take_idle(name, device, self._ledger.accounts[name][device].grant - beyond)
+                reserved = self._ledger.accounts[name][device].grant - beyond
+                # What a unified container gives back the device does not hold beside its capacity any more.
+                self._ledger.take_idle(name, device, 0 if beyond and name in self._ledger.unified else reserved)
                 self._state.lacks_reserves = True
         self._ledger.update_deficits()
 

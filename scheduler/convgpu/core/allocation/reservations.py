@@ -55,16 +55,13 @@ class CardReservations:
 
     def _holds_what_stays(self, device: str) -> bool:
         self._count_changed()
-        return self._reserved[device] <= self._card(device)
-
-    def _card(self, device: str) -> int:
-        return self._ledger.usable[device] - self._ledger.pool[device] - self._ledger.beyond[device]
+        return self._reserved[device] <= self._state.card(device)
 
     def _fits(self, container: str, device: str, limit: int, fixed: int | None = None) -> bool:
         """Return whether all reservations of a device fit if this container had one for `limit` bytes."""
         if not self._promise[device] and not self._has_unified(container, device):
             return True
-        capacity = self._card(device)
+        capacity = self._state.card(device)
         self._count_changed()
         reserved, slot = self._reservation(container, device, limit, fixed)
         reserved += self._reserved[device]
@@ -116,7 +113,7 @@ class CardReservations:
     def _reservation(self, container: str, device: str, limit: int, fixed: int | None = None) -> tuple[int, int]:
         """Return the bytes that a container reserves, and those that it needs in the run slot."""
         if container in self._ledger.unified:
-            return self._card(device), 0
+            return self._state.card(device), 0
         residence = self._elastic.get(container)
         if residence is None:
             return limit, 0

@@ -136,3 +136,44 @@ def test_its_first_allocation_may_be_larger_than_its_device(pool: int) -> None:
     assert first in host.pending
     host.end(small)
     assert (first in host.answers, grants(host)) == (True, {"large": 15})
+
+
+@pytest.mark.parametrize("pool", [0, 10])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_of_a_device_that_has_nothing_nothing_is_granted(pool: int, is_lost: bool) -> None:
+    host = make_host(pool)
+    unified(host, "large", 15)
+    host.dispatch(e.CapacityChanged("gpu", 0, 10, is_lost=is_lost))
+    large = host.start("large")
+    waits = host.allocate(large, 4)
+    assert (waits in host.pending, grants(host)) == (True, {})
+    host.dispatch(e.CapacityChanged("gpu", 10, 10))
+    assert (waits in host.answers, grants(host)) == (True, {"large": 15})
+    host.end(large)
+    host.dispatch(e.CapacityChanged("gpu", 0, 10, is_lost=is_lost))
+    assert grants(host) == {}
+
+
+def test_of_a_lost_device_nothing_is_reserved_again_for_who_uses_nothing() -> None:
+    host = make_host()
+    unified(host, "large", 15)
+    large = host.start("large")
+    host.allocate(large, 4)
+    host.free(large, 4)
+    host.dispatch(e.CapacityChanged("gpu", 0, 10, is_lost=True))
+    assert grants(host) == {}
+    host.dispatch(e.CapacityChanged("gpu", 10, 10))
+    assert grants(host) == {"large": 15}
+
+
+def test_who_comes_late_to_its_device_leaves_it_nothing_idle() -> None:
+    host = make_host()
+    unified(host, "large", 15)
+    large = host.start("large")
+    host.allocate(large, 9)
+    host.create("small", {"gpu": 4})
+    small = host.start("small", held={"gpu": 2})
+    assert grants(host) == {"large": 9, "small": 2}
+    host.end(small)
+    host.unmount("small")
+    assert grants(host) == {"large": 15}
