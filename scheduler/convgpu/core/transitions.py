@@ -3,7 +3,7 @@
 from functools import singledispatchmethod
 
 from convgpu.core import events as e
-from convgpu.core.allocation.admission import end_admission, mark_admitted, reserve_again
+from convgpu.core.allocation.admission import end_admission, reserve_again, return_admitted
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.terms import change_terms, end_recovery
@@ -104,7 +104,7 @@ class Transitions:
             self._ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
         self._state.residency.open_session(event.container, event.session)
         if any(event.held.values()):
-            mark_admitted(self._state, event.container)
+            return_admitted(self._state, event.container)
         self._headroom.arm([event.container])
         self._take_headroom_if_overcommitted()
 
@@ -127,6 +127,8 @@ class Transitions:
                 self._ledger.charge(name, device, self._ledger.accounts[name][device].charged + kept)
             if event.late:
                 self._ledger.adopt(name, device, event.session, held - lease)
+        if event.late and any(event.held.values()):
+            return_admitted(self._state, name)
         self._headroom.arm([name])
         if event.late:
             self._take_headroom_if_overcommitted()

@@ -7,6 +7,7 @@ idle goes to nobody else, so it never waits again (docs/policies.md, Admission o
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from convgpu.core.memory.account import Account
 from convgpu.core.memory.claimants import Turn
 from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.state import State
@@ -93,12 +94,12 @@ def reserve_again(state: State) -> None:
     state.lacks_reserves = False
     admitted: dict[str, list[str]] = {}
     for name, container in state.containers.items():
-        if container.is_admitted:
+        if container.is_admitted and name not in state.ledger.unified:  # for those see complete_unified
             admitted.setdefault(f"gang {container.gang}" if container.gang else name, []).append(name)
     for names in admitted.values():
-        lacking = _lacking(state, names)
-        if not any(lacking.values()):
+        if not any(_lacks_of_reserve(state, name) for name in names):
             continue
+        lacking = _lacking(state, names)
         if all(size <= state.ledger.free[device] for device, size in lacking.items()):
             for name in names:
                 _reserve(state, name)
@@ -107,14 +108,27 @@ def reserve_again(state: State) -> None:
             _reserve_some(state, names)
 
 
+def reserve_of(state: State, name: str, account: Account) -> int:
+    """Return the bytes that stay granted to an admitted container: its limit, or what it turned out to need.
+
+    Nobody could be given what a unified container turned out not to need: it has its device alone.
+    """
+    return (account.limit if name in state.ledger.unified else account.expected) - account.charged
+
+
+def _lacks_of_reserve(state: State, name: str) -> bool:
+    return any(account.grant < reserve_of(state, name, account) for account in state.ledger.accounts[name].values())
+
+
 def _reserve_some(state: State, names: Iterable[str]) -> None:
     """Reserve what is free of what containers lack, as external memory may leave in parts."""
     ledger = state.ledger
     for name in names:
         for device, account in ledger.accounts[name].items():
-            size = min(account.limit - account.grant - account.charged, ledger.free[device])
+            size = min(reserve_of(state, name, account) - account.grant, ledger.free[device])
             if size > 0 and ledger.is_safe_to_grant(name, device, size):
                 ledger.grant(name, device, size)
+                ledger.changed_containers[name] = None  # what waits of it may be in that
 
 
 def _reserve(state: State, name: str) -> None:
@@ -150,6 +164,15 @@ def mark_admitted(state: State, name: str) -> None:
         state.reserved.update(container.pending)
         if container.gang:
             state.ledger.claimants.gangs[name] = container.gang
+
+
+def return_admitted(state: State, name: str) -> None:
+    """Count a container as admitted of which a process holds memory that an earlier scheduler granted.
+
+    Who comes after recovery has what is free of its limits reserved at once; before, all have at the end of recovery.
+    """
+    mark_admitted(state, name)
+    state.lacks_reserves |= state.containers[name].is_admitted
 
 
 def end_admission(state: State, name: str) -> None:

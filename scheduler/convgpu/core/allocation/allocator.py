@@ -98,9 +98,7 @@ class Allocator:
         self._retries.begin()
         self.reservations.keep_promises()
         self._ladder.take_idle_of_overcommitted()
-        if self._state.lacks_reserves and not self._state.recovering:
-            reserve_again(self._state)
-        complete_unified(self._state)
+        self._complete_reserves()
         while (pending := self.next()) is not None:
             self._state.dequeue(pending)
             if self._exceeds_limit(pending):
@@ -134,6 +132,9 @@ class Allocator:
         if pending is not None or state.recovering:
             return pending
         self._ladder.take_idle_grants()
+        self._complete_reserves()  # nobody else is granted what of others was idle before
+        if (pending := self._next_without_grant()) is not None:
+            return pending
         self.reservations.keep_promises()
         state.apply_targets()
         devices = self._retries.devices()
@@ -141,6 +142,12 @@ class Allocator:
         if pending is None:
             self._retries.conclude()
         return pending
+
+    def _complete_reserves(self) -> None:
+        """Reserve again what facts took of admitted containers."""
+        if self._state.lacks_reserves and not self._state.recovering:
+            reserve_again(self._state)
+        complete_unified(self._state)
 
     def _next_in_order(self, devices: Sequence[str]) -> PendingAllocation | None:
         """Return the first that can be served of those that wait for memory of these devices."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from convgpu.core.allocation.admission import reserve_of
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.state import State
 
@@ -28,9 +29,7 @@ class ReclaimLadder:
             is_reserved = self._state.containers[name].is_admitted
             for device, account in self._ledger.accounts[name].items():
                 if device not in self._state.drained:
-                    # Nobody could be given what a unified container turned out not to need: it has its device alone.
-                    most = account.limit if name in self._ledger.unified else account.expected
-                    reserved = most - account.charged if is_reserved else 0
+                    reserved = reserve_of(self._state, name, account) if is_reserved else 0
                     self._ledger.take_idle(name, device, reserved)
         self._ledger.changed_containers.clear()
         self._ledger.update_deficits()
