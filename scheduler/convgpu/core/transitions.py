@@ -154,8 +154,8 @@ class Transitions:
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
         if container.is_admitted and not container.sessions:
             end_admission(self._state, name)
-        if not container.mounted and not container.sessions:
-            self._take_idle(name)
+        if not container.sessions and (container.is_whole or not container.mounted):
+            self._take_idle(name)  # the next process of who is admitted as a whole is admitted anew
         self._placer.free(name)
 
     @apply.register

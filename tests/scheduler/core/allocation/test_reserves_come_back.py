@@ -64,3 +64,26 @@ def test_the_limits_of_who_comes_back_late_are_reserved(was_estimated: bool) -> 
     assert waits in host.pending
     assert host.allocate(whole, 6) in host.answers
     host.check()
+
+
+@pytest.mark.parametrize("gang", ["", "train"])
+def test_the_next_program_of_a_container_is_admitted_anew(gang: str) -> None:
+    """It used what was idle of the last one without being admitted: others got the rest, and its gang missed it."""
+    host = CheckedHost(Machine({"gpu": 12}, Fifo()))
+    for name in ("a", "b"):
+        host.create(name, {"gpu": 5}, is_whole=True, gang=gang)
+    host.create("other", {"gpu": 6})
+    for _ in range(2):
+        sessions = [host.start("a"), host.start("b")]
+        for session in sessions:
+            host.allocate(session, 1)
+        assert (host.pending, [host.machine.account(name, "gpu").grant for name in ("a", "b")]) == ({}, [5, 5])
+        other = host.start("other")
+        assert host.allocate(other, 6) in host.pending
+        for session in sessions:
+            assert host.allocate(session, 4) in host.answers  # it never waits again
+        host.check()
+        host.end(other)
+        for session in sessions:
+            host.end(session)
+        host.check()
