@@ -68,8 +68,9 @@ class Allocator:
             if self._state.containers[name].pending:  # on a drained device; one of them may exceed the limit now
                 self.serve()
         else:
-            self._headroom.take_nearest(name, event.device)
             self._state.enqueue(pending)
+            self._headroom.arm([name])
+            self._headroom.take_nearest(name, event.device)
 
     def _pend(self, event: e.AllocationRequested, name: str) -> PendingAllocation:
         container = self._state.containers[name]
@@ -297,7 +298,8 @@ class Allocator:
         """
         event, name, device = pending.event, pending.container, pending.device
         account = self._state.account(pending)
-        share = 0 if self._state.is_scarce else account.idle // self._state.containers[name].sessions
+        container = self._state.containers[name]
+        share = 0 if self._state.is_scarce or container.pending else account.idle // container.sessions
         share = share if ahead is None else max(min(share, ahead), 0)
         if share:
             self._headroom.add(event.session, device, share)

@@ -154,4 +154,11 @@ class Headroom:
         name = self._state.sessions[session]
         account = self._ledger.accounts[name][device]
         is_lowered = account.target is not None and account.target < account.limit
-        return self._are_all_armed or is_lowered or self._state.residency.is_away(name)
+        waits = self._waits_for_own(name, device)
+        return self._are_all_armed or is_lowered or waits or self._state.residency.is_away(name)
+
+    def _waits_for_own(self, name: str, device: str) -> bool:
+        """Return whether what a container waits for can come of its own grant only: its device is drained."""
+        if device not in self._state.drained:
+            return False
+        return any(pending.device == device for pending in self._state.containers[name].pending.values())
