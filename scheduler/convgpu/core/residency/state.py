@@ -34,6 +34,13 @@ class Checkpointing(StrEnum):
     RESTORING = "restoring"
 
 
+# What is so until a porter says otherwise, when it may answer an order under a number that nobody has any more.
+_UNANSWERED: Final = {
+    Checkpointing.TAKING: Checkpointing.NONE,
+    Checkpointing.RESTORING: Checkpointing.TAKEN,
+}
+
+
 @dataclass(slots=True)
 class SessionMemory:
     """One process of an elastic container.
@@ -284,9 +291,11 @@ class Residency:
         if container in self.containers:
             sessions = self.containers[container].sessions
             memory = sessions[session] = sessions.pop(replaced)
-            memory.is_known = memory.is_let_go = False
+            memory.is_known = memory.mover is None  # which says nothing of how it stands
+            memory.is_let_go = False
             self.watched.pop(container, None)  # its hook begins anew
             self.forget(memory, "evicting", "restoring")
+            memory.checkpoint = _UNANSWERED.get(memory.checkpoint, memory.checkpoint)
             self.changed[container] = None
 
     def close_session(self, container: str, session: int) -> Mapping[str, int]:

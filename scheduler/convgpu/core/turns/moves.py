@@ -163,7 +163,8 @@ class Moves:
         for device, size in self._room.movable_of(name).items():
             if size:
                 self.evict(name, device, size)
-        if residence.is_deep and residence.is_known and not any(self._room.movable_of(name).values()):
+        stands_still = residence.is_stopped and residence.is_known
+        if residence.is_deep and stands_still and not any(self._room.movable_of(name).values()):
             self._checkpoint(residence)
 
     def _checkpoint(self, residence: Residence) -> None:

@@ -117,3 +117,17 @@ def test_an_allocation_that_waits_for_room_is_nothing_that_runs() -> None:
     assert card.send(r.SuspendAsked("a")) == [r.Stop(a, 1, 2.0)]
     assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 2)]
     assert card.state("a") is ResidenceState.STOPPED
+
+
+def test_who_cannot_be_stopped_need_not_say_how_it_stands_when_it_connects_again() -> None:
+    """Its container was stopped with what could be, and waited for ever for what such a process never says."""
+    card = Card()
+    a = card.start("a", 10)
+    old = start_old(card, "a")
+    card.send(e.SessionReconnected(9, old, {}))
+    card.allocate(a, 4)
+    card.send(r.SuspendAsked("a"))
+    assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 4)]
+    card.send(r.Evicted(a, "gpu", 4))
+    assert card.send(r.ResumeAsked("a")) == [r.Restore(a, 1, "gpu", 4)]
+    assert card.send(r.Restored(a, "gpu", 4)) == [r.Go(a, 1)]
