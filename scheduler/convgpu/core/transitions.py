@@ -276,6 +276,7 @@ class Transitions:
     @apply.register
     def _end_recovery(self, _event: e.RecoveryEnded) -> None:
         end_recovery(self._state)
+        self._allocator.reservations.end_recovery()
         for name in self._state.containers:
             self._placer.free(name)
         self._placer.find_on_lost()

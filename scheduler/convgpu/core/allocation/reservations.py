@@ -53,6 +53,13 @@ class CardReservations:
             if promise > self._ledger.pool[device] and (self._state.recovering or self._holds_what_stays(device)):
                 self._ledger.change_pool(device, promise)
 
+    def end_recovery(self) -> None:
+        """Keep a pool back again of which nothing was granted, where what cannot leave does not fit on the card."""
+        for device, pool in list(self._ledger.pool.items()):
+            granted = self._ledger.usable[device] - self._ledger.free[device]
+            if pool and granted <= self._state.card(device) and not self._holds_what_stays(device):
+                self._ledger.change_pool(device, 0)
+
     def _holds_what_stays(self, device: str) -> bool:
         self._count_changed()
         return self._reserved[device] <= self._state.card(device)

@@ -263,8 +263,8 @@ class Residency:
 
     @property
     def is_active(self) -> bool:
-        """Whether any memory can leave; if not, every allocation that is granted has room."""
-        return bool(self.containers or self.turns)
+        """Whether any memory can leave, or may be granted beside a card; if not, all that is granted has room."""
+        return bool(self.containers or self.turns) or any(self.promise.values())
 
     def remove(self, container: str) -> None:
         """Forget a container; its sessions have ended before."""

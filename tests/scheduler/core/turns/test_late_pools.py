@@ -2,6 +2,7 @@
 
 from elastic_host import ElasticHost
 
+from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import Fifo
 
@@ -60,4 +61,36 @@ def test_what_fits_is_promised_at_once_and_a_smaller_pool_counts_at_once() -> No
     assert host.machine.device("gpu").usable == 20
     host.set_pool("gpu", 4, 1)
     assert host.machine.device("gpu").usable == 14
+    host.check()
+
+
+def test_what_is_granted_of_the_pool_waits_for_the_card_when_all_have_gone_whose_memory_could_leave() -> None:
+    """The pool stays a minute. External memory came: the card had no room, and the grant was answered at once."""
+    host = ElasticHost(Machine({"gpu": 10}, Fifo()))
+    host.create_elastic("e", {"gpu": 4}, 0)
+    host.set_pool("gpu", 10, 1)
+    host.remove("e")
+    host.create("a", {"gpu": 10})
+    first, second = host.start("a"), host.start("a")
+    host.allocate(first, 7)
+    host.dispatch(e.CapacityChanged("gpu", 4, 10))
+    waits = host.allocate(second, 1)
+    assert waits in host.pending
+    host.dispatch(e.CapacityChanged("gpu", 10, 10))
+    assert waits in host.answers
+
+
+def test_a_restart_brings_no_pool_into_force_that_was_kept_back() -> None:
+    """Who came back could have been granted of it, so it counted at once, and each of both waited for the other."""
+    host = ElasticHost(Machine({"gpu": 10}, Fifo(), recovering=True))
+    host.create_elastic("e", {"gpu": 4}, 0)
+    host.set_pool("gpu", 10, 1)
+    for name in ("a", "b"):
+        host.create(name, {"gpu": 8})
+    a, b = host.start("a", held={"gpu": 5}), host.start("b", held={"gpu": 2})
+    host.dispatch(e.RecoveryEnded())
+    of_b, of_a = host.allocate(b, 3), host.allocate(a, 3)
+    assert (of_a in host.answers, of_b in host.pending) == (True, True)
+    host.finish("a")
+    assert of_b in host.answers
     host.check()
