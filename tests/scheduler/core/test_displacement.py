@@ -6,7 +6,7 @@ from elastic_host import ElasticHost
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Choice, Displaced, Obstacle, PlacementRequested
-from convgpu.core.residency.events import ElasticSet
+from convgpu.core.residency.events import ElasticSet, ResumeAsked, StopOutcome, SuspendAsked
 from convgpu.policies.memory import Fifo
 from convgpu.protocol.event_kinds import RejectReason
 from convgpu.simulate.host import SimulatedHost
@@ -222,3 +222,19 @@ def test_a_restart_while_a_device_is_lost() -> None:
     for number in list(made.processes):
         made.end(number)
     assert where(made, "a") == ()
+
+
+def test_processes_whose_container_has_left_a_lost_device_go_on_when_they_are_resumed() -> None:
+    """It has no account anywhere then, so that no device was looked at for its turn: they stood still."""
+    made = ElasticHost(Machine({"gpu": 10}, Fifo()))
+    made.create("c", {"gpu": 4}, choice=Choice())
+    made.dispatch(ElasticSet("c", {"gpu": 0}))
+    session = made.start("c")
+    made.enable(session)
+    made.dispatch(e.CapacityChanged("gpu", 0, 10, is_lost=True))
+    assert made.machine.placement("c") is None
+    made.dispatch(SuspendAsked("c"))
+    made.answer_stop(session, StopOutcome.DRAINED, waiting=1)
+    made.dispatch(ResumeAsked("c"))
+    assert made.gates[session].is_open
+    made.machine.check_invariants(made.now)

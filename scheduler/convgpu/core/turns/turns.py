@@ -156,7 +156,9 @@ class Turns:
             self._waiting.update(name)
             self._backfill.note(name)
             if len(self._touched) < len(self._residency.devices):
-                self._touched |= dict.fromkeys(self._state.ledger.accounts.get(name, ()))
+                # Who has left a lost device has no account, and claims nothing: it may go on wherever that is.
+                accounts = self._state.ledger.accounts.get(name)
+                self._touched |= dict.fromkeys(accounts or self._residency.devices)
 
     def _touch_changed(self) -> None:
         if self._state.now >= self._slices.next_end:
