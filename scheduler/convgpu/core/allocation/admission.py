@@ -74,6 +74,9 @@ def can_be_admitted(state: State, waiting: WaitingAllocation) -> bool:
     sizes = required(state, waiting)
     if not state.drained.isdisjoint(sizes) or state.missing_members(waiting.container):
         return False
+    account = state.ledger.accounts[waiting.container][waiting.device]
+    if account.held + waiting.size > account.limit:  # it waits for a higher limit
+        return False
     return all(size <= state.ledger.free[device] for device, size in sizes.items())
 
 

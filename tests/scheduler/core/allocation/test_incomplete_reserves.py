@@ -2,6 +2,7 @@
 
 import pytest
 from checked_host import CheckedHost
+from elastic_host import ElasticHost
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -39,4 +40,21 @@ def test_what_waited_before_its_container_counted_as_admitted_counts_its_reserve
     host.end(second)
     host.dispatch(e.RecoveryEnded())
     assert isinstance(host.answers[waits], e.Accept)
+    host.check()
+
+
+def test_no_admission_brings_more_than_the_limit_that_is_in_force() -> None:
+    """A raise waited for room on the card, and what lay between both limits was leased out of the lower one."""
+    host = ElasticHost(Machine({"gpu": 18}, Fifo()))
+    host.set_pool("gpu", 20, 1)
+    host.create_elastic("e", {"gpu": 10}, 0)
+    elastic = host.start("e")
+    host.enable(elastic)
+    host.allocate(elastic, 1)
+    host.create("whole", {"gpu": 8}, is_whole=True)
+    whole = host.start("whole")
+    host.dispatch(e.LimitsChanged("whole", {"gpu": 17}))
+    beyond = host.allocate(whole, 9)
+    assert isinstance(host.answers[beyond], e.Reject)
+    assert host.allocate(whole, 8) in host.answers
     host.check()
