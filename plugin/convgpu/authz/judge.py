@@ -209,7 +209,7 @@ class Judge:
     def _judge(self, case: Case) -> Verdict:
         if case.is_strict:
             bodies.refuse_hidden(case.headers, case.body, streams=case.call.streams)
-            bodies.refuse_nulls(case.body, case.call.query)
+            bodies.refuse_unreadable(case.body, case.call.query)
             unseen = bodies.unseen(case.headers)
             verdict = self._without_container(case, unlisted(self._subjects.without_container(case.caller), unseen))
             if not verdict.allow:

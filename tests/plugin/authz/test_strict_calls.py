@@ -226,3 +226,11 @@ def test_classic_builds_of_users_with_bounds_are_refused_where_the_default_runti
         assert strict.judge(b"", uri).rule == rule
     strict.engine.runtime = "runc"
     assert strict.judge(b"", "/build?t=x").rule == "nothing-to-judge"
+
+
+@pytest.mark.parametrize("text", ["[[[[1]]]]", "[{}]", '{"a": 1}', "1"])
+def test_a_body_that_takes_long_to_read_is_refused_unread(strict, text):
+    """A megabyte of small lists took half a second, for which all others waited."""
+    for count, rule in ((1_000, "strict-fields"), (70_000, "too-many")):
+        body = f'{{"Image": "i", "HostConfig": {{"Odd": [{",".join([text] * count)}]}}}}'
+        assert strict.judge(body.encode()).rule == rule

@@ -17,6 +17,13 @@ _MAX_SHOWN: Final = 1 << 20  # bytes
 _NULL: Final = Refusal(
     "strict-nulls", "a list says null, at which the Engine ends the call amid its work.\nLeave the null out."
 )
+# Reading JSON holds up all other threads, 1 us for each: a megabyte of lists in lists took half a second.
+_MOST_LISTS: Final = 16_384
+_MOST_VALUES: Final = 65_536
+_TOO_MANY: Final = Refusal(
+    "too-many",
+    f"its body has more than {_MOST_LISTS} lists and objects, or {_MOST_VALUES} values.\nMake it smaller.",
+)
 _NOT_SHOWN: Final = "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"
 
 
@@ -55,6 +62,17 @@ def refuse_hidden(headers: Mapping[str, str], body: bytes, *, streams: bool) -> 
     has_body = "content-type" in headers and headers.get("content-length") != "0"
     if has_body and not body and not streams and not _kind(headers).startswith(_FORMS):
         raise Denied(withheld(headers))
+
+
+def refuse_unreadable(body: bytes, query: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a call whose body would take long to read, for which all others wait, and one with a null in a list.
+
+    Raises:
+        Denied: it is one.
+    """
+    if body.count(b"[") + body.count(b"{") > _MOST_LISTS or body.count(b",") > _MOST_VALUES:
+        raise Denied(_TOO_MANY)
+    refuse_nulls(body, query)
 
 
 def refuse_nulls(body: bytes, query: Mapping[str, Sequence[str]]) -> None:

@@ -258,13 +258,25 @@ class Attributor:
                 pids[name, container if container and index.by_id.get(container) == name else ""].add(pid)
         for (name, container), own in sorted(pids.items()):
             size = sum(listing.held[pid] for pid in own)
-            is_sure = not self._is_within_offer(name, device, size)
+            is_sure = not self._is_within_offer(name)
             found.append(Unlimited(name, container if is_sure else "", size, own))
         return found
 
-    def _is_within_offer(self, name: str, device: str, size: int) -> bool:
-        """Say whether a container whose devices are not chosen yet holds no more than its limit will be."""
-        return not self._machine.accounts(name) and size <= self._machine.offer(name).get(device, 0)
+    def _is_within_offer(self, name: str) -> bool:
+        """Say whether all containers of a volume whose devices are not chosen yet hold no more than it will give.
+
+        Those are one device's bytes, or those of as many as are to be chosen. Where nobody asked for a choice, who was
+        given some of the host's devices gets all of those; what it was given is not known here.
+        """
+        choice, offer = self._machine.choice(name), self._machine.offer(name)
+        if self._machine.accounts(name) or choice is None:
+            return False
+        held = {device: _held_by(name, listing) for device, (_, listing) in self._latest.items()}
+        used = {device for device, size in held.items() if size}
+        if any(held[device] > offer.get(device, 0) for device in used):
+            return False
+        count = len(used) if choice.is_default and used < offer.keys() else choice.count
+        return sum(held.values()) <= count * max(offer.values(), default=0)
 
     def _managed(self, device: str, held: Mapping[int, int]) -> int:
         """Return what is used beyond what the driver lists for processes, in bytes, and what ended ones left."""
@@ -289,3 +301,8 @@ class Attributor:
             for session in self._sessions.by_number.values()
             if device in session.rows and self._sessions.used_by(session, device)
         )
+
+
+def _held_by(name: str, listing: Listing) -> int:
+    """Return what the processes of a volume's containers hold of a device, in bytes."""
+    return sum(listing.held[pid] for pid, owner in listing.owners.items() if owner.volume == name)

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+from contextlib import ExitStack
+from subprocess import PIPE, Popen
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from convgpu.core.audit.attribution import ALL, UNCOUNTED, MemorySample, Owner
+from convgpu.core.placement import Choice
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.system.procfs import start_time
@@ -23,7 +26,13 @@ def test_what_lies_on_the_host_may_not_lie_on_the_device_as_well() -> None:
 
 def test_whose_memory_is_is_not_told_by_who_has_the_pid_by_then() -> None:
     """An answer can take seconds: the process that was listed may have ended, and another container have its pid."""
-    machine = SimpleNamespace(account=lambda *_: None, accounts=lambda _: {"gpu": 1}, runs=lambda _: True)
+    machine = SimpleNamespace(
+        account=lambda *_: None,
+        accounts=lambda _: {"gpu": 1},
+        runs=lambda _: True,
+        choice=lambda _: None,
+        offer=lambda _: {},
+    )
     index = SimpleNamespace(owner_of=lambda _: (None, "c"), container_of=lambda _: "c", by_pid={}, by_id={})
     pid, found = os.getpid(), []
     for start in (start_time(pid), start_time(pid) - 1):
@@ -67,3 +76,46 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     asyncio.run(attributor.learn([]))
     assert attribution.seen.get("a", 0) == claimed
     assert (attributor.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])
+
+
+@pytest.mark.parametrize(
+    ("choice", "held", "sure"),
+    [
+        (Choice(), [("c1", "gpu0", 6)], []),
+        (Choice(), [("c1", "gpu0", 7)], ["c1"]),
+        (Choice(), [("c1", "gpu0", 4), ("c2", "gpu0", 3)], ["c1", "c2"]),  # of one volume
+        (Choice(), [("c1", "gpu0", 4), ("c1", "gpu1", 3)], ["c1"]),  # of which it gets one
+        (Choice(), [("c1", "gpu0", 3), ("c2", "gpu1", 3)], []),
+        (Choice(is_default=True), [("c1", "gpu0", 4), ("c1", "gpu1", 3), ("c1", "gpu2", 1)], ["c1"]),
+        (Choice(is_default=True), [("c1", "gpu0", 6), ("c1", "gpu1", 6)], []),  # as it may have been given both
+        (Choice(2), [("c1", "gpu0", 6), ("c1", "gpu1", 6)], []),
+        (Choice(2), [("c1", "gpu0", 5), ("c1", "gpu1", 5), ("c2", "gpu2", 5)], ["c1", "c2"]),
+    ],
+)
+def test_containers_whose_device_is_not_chosen_hold_no_more_than_their_volume_will_have(
+    choice: Choice, held: list[tuple[str, str, int]], sure: list[str]
+) -> None:
+    """A stranger's containers without a session had a limit each, on each device, by one volume."""
+    offer = dict.fromkeys(("gpu0", "gpu1", "gpu2"), 6)
+    machine = SimpleNamespace(
+        account=lambda *_: None, accounts=lambda _: {}, choice=lambda _: choice, offer=lambda _: offer
+    )
+    with ExitStack() as stack:
+        started = [stack.enter_context(Popen(["cat"], stdin=PIPE)).pid for _ in held]
+        own = {pid: name for pid, (name, _, _) in zip(started, held, strict=True)}
+        index = SimpleNamespace(
+            owner_of=lambda pid: ("volume", own[pid]),
+            container_of=own.get,
+            by_pid=dict.fromkeys(own, 1),
+            by_id=dict.fromkeys(own.values(), "volume"),
+        )
+        attributor = Attributor(cast("Any", machine), cast("Any", SimpleNamespace()), cast("Any", None))
+        found: set[str] = set()
+        for _look in range(2):  # the first knows the first devices only
+            found = set()
+            for device in offer:
+                pids = {pid: size for pid, (_, at, size) in zip(started, held, strict=True) if at == device}
+                starts = {pid: start_time(pid) for pid in pids}
+                sample = MemorySample(device, 99, 99, dict(pids), starts=starts, listed=dict(pids))
+                found |= {one.id for one in attributor.without_limit(sample, cast("Any", index)) if one.id}
+    assert sorted(found) == sure
