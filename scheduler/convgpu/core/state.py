@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -13,6 +14,10 @@ from convgpu.core.placement import Choice, Placement
 from convgpu.core.residency.state import Residency
 from convgpu.policies.memory.base import Policy
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES, PlacementPolicy
+
+# Seconds within which a process that has reconnected has sent all again that waited; its hook does so at once. What
+# comes later is new, though it may be alike: the process may have executed another program.
+_RESENT: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -85,7 +90,8 @@ class State:
         armed: slots whose processes report what they free.
         leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
             since, longest ago first.
-        resumable: by reconnected session, allocations of the session that it replaced and has not sent again.
+        resumable: by reconnected session, allocations of the session that it replaced and has not sent again, and
+            until when it may.
     """
 
     def __init__(
@@ -122,7 +128,7 @@ class State:
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
-        self.resumable: dict[int, list[PendingAllocation]] = {}
+        self.resumable: dict[int, tuple[float, list[PendingAllocation]]] = {}
         self._arrivals = 0
         self.ledger.report_holder = self._follow_holder
 
@@ -205,13 +211,17 @@ class State:
 
     def move_pending(self, container: str, replaced: int, session: int) -> None:
         """Keep the age of a replaced session's allocations for its successor, which sends them again."""
-        unclaimed = self.resumable.pop(replaced, []) + self.drop_pending(container, replaced)
+        _, unclaimed = self.resumable.pop(replaced, (0.0, []))
+        unclaimed += self.drop_pending(container, replaced)
         if unclaimed:
-            self.resumable[session] = unclaimed
+            self.resumable[session] = self.now + _RESENT, unclaimed
 
     def resume(self, event: e.AllocationRequested) -> PendingAllocation | None:
         """Return the allocation that waited under an earlier connection and is sent again by this request."""
-        unclaimed = self.resumable.get(event.session, [])
+        until, unclaimed = self.resumable.get(event.session, (0.0, []))
+        if self.now > until:
+            self.resumable.pop(event.session, None)
+            return None
         for place, pending in enumerate(unclaimed):
             if (pending.device, pending.size) == (event.device, event.size):
                 return unclaimed.pop(place)

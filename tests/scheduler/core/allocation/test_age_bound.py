@@ -269,3 +269,22 @@ def test_only_what_waited_before_a_reconnection_keeps_its_age_and_only_once() ->
     since = {waiting.request: waiting.since for waiting in host.machine.waiting}
     assert [since[request] for request in requests] == [20.0, 0.0, 20.0]
     host.check()
+
+
+def test_what_a_reconnected_process_asks_for_later_is_new_though_it_is_alike() -> None:
+    """What executes another program sends nothing again; the new one's request was overdue, or too late, at once."""
+    host, start = make_host(10, ("holder", 10))
+    host.create("n", {"gpu": 10}, wait=30.0)
+    session = host.start("n")
+    host.allocate(start["holder"], 10)
+    host.allocate(session, 4)
+    host.now = 20.0
+    session = host.reconnect(session, {})
+    host.now = 35.0
+    fresh = host.allocate(session, 4)
+    (waiting,) = host.machine.waiting
+    assert (waiting.request, waiting.since) == (fresh, 35.0)
+    host.now = 64.0
+    host.dispatch(e.TimePassed())
+    assert fresh not in host.answers
+    host.check()
