@@ -12,6 +12,7 @@
  */
 #include "accounting/context_growth.h"
 
+#include "accounting/device.h"
 #include "accounting/headroom.h"
 #include "base/fork_reset.h"
 #include "promises/promises.h"
@@ -64,7 +65,10 @@ static void growth_watch(uint32_t device) {
 
 /* What was promised of the rise is growth from now on. */
 static uint64_t growth_keep(int device, uint64_t rise) {
-    uint64_t kept = promises_keep(device, rise);
+    CUcontext context = NULL;
+    int current = DEVICE_UNKNOWN;
+    (void)device_current(&context, &current);
+    uint64_t kept = rise > 0 ? promises_keep(device, context, rise) : 0;
     pthread_mutex_lock(&devices[device].state);
     devices[device].grown += kept;
     pthread_mutex_unlock(&devices[device].state);

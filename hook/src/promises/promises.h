@@ -54,8 +54,8 @@ uint64_t promises_cancel(enum promise_kind kind, int device);
 uint64_t promises_open(int device);
 
 /* The driver shows `rise` bytes more than is charged and not promised: returns what was promised of it, which
- * may be more. */
-uint64_t promises_keep(int device, uint64_t rise);
+ * may be more. What was promised to `context`, which is current and so most likely grew, comes first. */
+uint64_t promises_keep(int device, CUcontext context, uint64_t rise);
 
 /* Forgets all promises to the context, or of the owner; adds what was not kept to sizes[device]. */
 void promises_forget_context(CUcontext context, uint64_t *sizes);

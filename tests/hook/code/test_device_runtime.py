@@ -204,3 +204,44 @@ def test_other_growth_does_not_keep_what_is_promised(daemon: Daemon, join: Join)
     assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
     assert usage(daemon) == CONTEXT + RUNTIME
     seen(daemon, CONTEXT + RUNTIME)
+
+
+def two_contexts(program: Program, pending: int = 2048) -> tuple[int, int, int]:
+    """Promise the runtime to two contexts; return the first, its kernel, and that of the second, which is current."""
+    first = program.call("retain 0").number
+    assert program.call(f"pending {pending}").code == SUCCESS
+    kernel = program.call(f"kernel {loaded(program, LIBRARY)}").number
+    assert program.call("create2 0").code == SUCCESS
+    assert program.call(f"pending {pending}").code == SUCCESS
+    return first, kernel, program.call(f"kernel {loaded(program, LIBRARY)}").number
+
+
+def test_one_context_does_not_use_up_what_another_was_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="4g"))
+    first, kernel, other = two_contexts(program)
+    assert program.call(f"launchkernel {other} 0 0").code == SUCCESS
+    assert usage(daemon) == 2 * (CONTEXT + RUNTIME)
+    assert program.call(f"alloc {4 * GIB - usage(daemon)}").code == SUCCESS
+    assert program.call(f"use {first}").code == SUCCESS
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    seen(daemon, 4 * GIB)
+
+
+def test_pending_launches_of_one_context_are_not_given_back_by_another(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="4g"))
+    first, kernel, other = two_contexts(program, MANY)
+    assert program.call(f"launchkernel {other} 0 0").code == SUCCESS
+    assert program.call("pending 2048").code == SUCCESS
+    assert usage(daemon) >= 2 * (CONTEXT + RUNTIME) + launches(MANY)
+    assert program.call(f"alloc {(4 * GIB - usage(daemon)) // (2 * MIB) * 2 * MIB}").code == SUCCESS
+    assert program.call(f"use {first}").code == SUCCESS
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert usage(daemon) <= 4 * GIB
+
+
+def test_launches_and_the_code_come_within_what_was_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory=str(CONTEXT + RUNTIME + (MANY - 2048) * 9600)))
+    assert program.call(f"pending {MANY}").code == SUCCESS
+    loaded(program, MODULE)
+    assert usage(daemon) == CONTEXT + RUNTIME + launches(MANY)
+    seen(daemon, CONTEXT + RUNTIME + launches(MANY))
