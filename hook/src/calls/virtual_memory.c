@@ -341,7 +341,9 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
 static bool end_mapping(const struct allocation *mapping, int unused) {
     struct allocation entry;
     (void)unused;
-    if (allocations_remove(&mappings, mapping->address, &entry)) virtual_memory_hold(entry.value, -OTHER);
+    if (!allocations_remove(&mappings, mapping->address, &entry)) return true;
+    virtual_memory_hold(entry.value, -OTHER);
+    page_tables_unmapped();
     return true;
 }
 
@@ -351,6 +353,7 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = DRIVER(cuMemUnmap, address, size);
     if (result == CUDA_SUCCESS) (void)visit_mappings(address, size, end_mapping, -1);
     pthread_mutex_unlock(&lock);
+    page_tables_fell();
     return result;
 }
 

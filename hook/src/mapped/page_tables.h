@@ -13,4 +13,9 @@
  * CUDA_ERROR_OUT_OF_MEMORY if that cannot be had. May pause. */
 CUresult page_tables_mapped(const char *call);
 
+/* It has been unmapped once; a lock may be held. Afterwards, without a lock: if it is time, gives back what
+ * the contexts do not take any more. */
+void page_tables_unmapped(void);
+void page_tables_fell(void);
+
 #endif

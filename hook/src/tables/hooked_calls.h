@@ -46,6 +46,8 @@
       (void *address, size_t size, unsigned flags), (address, size, flags))                                  \
     X(cuMemHostRegister_v2, cuMemHostRegister, 6050, NONE, MEMORY(address &&size > 0),                       \
       (void *address, size_t size, unsigned flags), (address, size, flags))                                  \
+    X(cuMemFreeHost, cuMemFreeHost, 2000, NONE, NONE, (void *address), (address))                            \
+    X(cuMemHostUnregister, cuMemHostUnregister, 4000, NONE, NONE, (void *address), (address))                \
     X(cuMemFree, cuMemFree, 2000, NONE, NONE, (uint32_t address), (address))                                 \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, NONE, (CUdeviceptr address), (address))                           \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \

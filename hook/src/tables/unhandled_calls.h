@@ -73,10 +73,8 @@
     X(cuLogicalEndpointImport, OWNER)                                                                        \
     X(cuMemAddressFree, MAPPED)                                                                              \
     X(cuMemAddressReserve, MAPPED)                                                                           \
-    X(cuMemFreeHost, HOST)                                                                                   \
     X(cuMemGetDefaultMemPool, MAPPED)                                                                        \
     X(cuMemGetMemPool, MAPPED)                                                                               \
-    X(cuMemHostUnregister, HOST)                                                                             \
     X(cuMemMapArrayAsync, MAPPED)                                                                            \
     X(cuMemPoolImportFromShareableHandle, OWNER)                                                             \
     X(cuMemPoolImportPointer, OWNER)                                                                         \

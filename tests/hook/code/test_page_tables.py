@@ -61,3 +61,40 @@ def test_small_pieces_of_pinned_memory_take_nothing(daemon: Daemon, join: Join) 
     for _piece in range(100):
         assert program.call("pinned 65536").code == SUCCESS
     assert usage(daemon) == 2 * GIB
+
+
+def test_what_is_unpinned_is_given_back_at_once(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    pinned = program.call(f"pinned {16 * GIB}")
+    assert usage(daemon) == CONTEXT + 32 * MIB
+    assert program.call(f"unpin {pinned.number}").code == SUCCESS
+    assert usage(daemon) == CONTEXT
+
+
+def test_what_is_unmapped_counts_as_gone(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    handle = program.call(f"create {2 * MIB} 1 0").number
+    address = program.call(f"reserve {80 * MIB}").number
+    pinned = program.call(f"pinned {4 * GIB - 64 * MIB}").number
+    assert program.call(f"maptimes {handle} {address} {2 * MIB} 40").number == 40
+    assert usage(daemon) == CONTEXT + 8 * MIB
+    assert program.call(f"unpin {pinned}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 8 * MIB
+    assert program.call(f"unmap {address} {80 * MIB}").code == SUCCESS
+    assert usage(daemon) == CONTEXT + 2 * MIB
+
+
+def test_a_full_program_pins_and_unpins_as_often_as_it_likes(daemon: Daemon, join: Join) -> None:
+    program = full(daemon, join, 0)
+    for _time in range(8):
+        pinned = program.call(f"pinned {2 * GIB}")
+        assert pinned.code == SUCCESS
+        assert program.call(f"unpin {pinned.number}").code == SUCCESS
+
+
+def test_what_was_refused_does_not_refuse_what_is_small(daemon: Daemon, join: Join) -> None:
+    program = full(daemon, join, 0)
+    assert program.call(f"pinned {2 * GIB}").code == SUCCESS
+    assert program.call(f"pinned {2 * GIB}").code == OUT_OF_MEMORY
+    for _time in range(3):
+        assert program.call("pinned 65536").code == SUCCESS
