@@ -32,12 +32,13 @@ static uint64_t local_size(word function, uint64_t library) {
     return size > 0 ? (uint64_t)size : 0;
 }
 
-/* In a capture nothing is loaded: it may forbid that. */
-static void load_code(word function, uint64_t library) {
+/* Whether its library is there. In a capture nothing is loaded: it may forbid that. */
+static bool load_code(word function, uint64_t library) {
     void *handle = (void *)(uintptr_t)function;
-    if (captures_count() > 0) return;
-    if (library != 0 && DRIVER(cuKernelGetFunction, &handle, handle) != CUDA_SUCCESS) return;
+    if (captures_count() > 0) return false;
+    if (library != 0 && DRIVER(cuKernelGetFunction, &handle, handle) != CUDA_SUCCESS) return false;
     DRIVER(cuFuncLoad, handle);
+    return true;
 }
 
 /* The launch's context is current. Whoever asks about a kernel has its library loaded: first of all that is
@@ -55,9 +56,9 @@ static CUresult look(struct launch *launch) {
     CUresult result = charge_known(&launch->before, launch->function, library);
     if (result != CUDA_SUCCESS) return result;
     launch->raised = stacks_level(launch->before.context);
-    load_code(launch->function, library);
+    bool there = load_code(launch->function, library);
     result = sample_charge_fall(&launch->before, "a launch");
-    if (captures_count() == 0) libraries_settle(&launch->before, library);
+    if (there) libraries_settle(&launch->before, library);
     return result;
 }
 

@@ -245,3 +245,15 @@ def test_launches_and_the_code_come_within_what_was_promised(daemon: Daemon, joi
     loaded(program, MODULE)
     assert usage(daemon) == CONTEXT + RUNTIME + launches(MANY)
     seen(daemon, CONTEXT + RUNTIME + launches(MANY))
+
+
+def test_a_launch_for_which_the_card_had_no_room_leaves_it_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    kernel = program.call(f"kernel {loaded(program, LIBRARY)}").number
+    stranger = join(daemon.container("b", memory="16g"), LD_PRELOAD="")
+    taken = stranger.call(f"alloc {stranger.call('info').numbers[0] - 40 * MIB}").number
+    assert program.call(f"launchkernel {kernel} 0 0").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT + RUNTIME
+    assert stranger.call(f"free {taken}").code == SUCCESS
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    assert usage(daemon) == CONTEXT + RUNTIME
