@@ -89,7 +89,7 @@ def admit(state: State, pending: PendingAllocation, passed: Turn | None) -> None
 
 
 def reserve_again(state: State) -> None:
-    """Reserve the whole limits of admitted containers that lack some of it; where not all is free, what is safe.
+    """Reserve what stays granted to admitted containers that lack some of it; where not all is free, what is safe.
 
     An earlier scheduler had admitted them, and their processes came back with what they hold; or external memory was
     in the place of what was reserved, and has ended. Nobody else is granted anything before.
@@ -102,13 +102,9 @@ def reserve_again(state: State) -> None:
     for names in admitted.values():
         if not any(_lacks_of_reserve(state, name) for name in names):
             continue
-        lacking = _lacking(state, names)
-        if all(size <= state.ledger.free[device] for device, size in lacking.items()):
-            for name in names:
-                _reserve(state, name)
-        else:
-            state.lacks_reserves = True
-            _reserve_some(state, names)
+        fits = all(size <= state.ledger.free[device] for device, size in _lacking(state, names).items())
+        state.lacks_reserves |= not fits
+        _reserve_part(state, names, is_safe=fits)
 
 
 def reserve_of(state: State, name: str, account: Account) -> int:
@@ -123,13 +119,21 @@ def _lacks_of_reserve(state: State, name: str) -> bool:
     return any(account.grant < reserve_of(state, name, account) for account in state.ledger.accounts[name].values())
 
 
-def _reserve_some(state: State, names: Iterable[str]) -> None:
-    """Reserve what is free of what containers lack, as external memory may leave in parts."""
+def _reserve_part(state: State, names: Iterable[str], *, is_safe: bool) -> None:
+    """Reserve what is free of what containers lack, as external memory may leave in parts.
+
+    No more than stays reserved: what is beyond is not taken back before others are looked at who wait for it.
+
+    Args:
+        state: in which they are admitted.
+        names: of the containers.
+        is_safe: whatever they get, as their whole limits are free.
+    """
     ledger = state.ledger
     for name in names:
         for device, account in ledger.accounts[name].items():
             size = min(reserve_of(state, name, account) - account.grant, ledger.free[device])
-            if size > 0 and ledger.is_safe_to_grant(name, device, size):
+            if size > 0 and (is_safe or ledger.is_safe_to_grant(name, device, size)):
                 ledger.grant(name, device, size)
                 ledger.changed_containers[name] = None  # what waits of it may be in that
 

@@ -46,6 +46,7 @@ class Allocator:
         self._release_sums = ReleaseSums(Grants(state.ledger))
         self._retries = Retries(state)
         self._is_reclaiming = False  # the ladder was climbed, and the answer may leave another rung to climb
+        self._left = dict(state.ledger.free)  # by device, what was free after reserves were completed last
         state.ledger.allows_raise = self.reservations.allow_raise
         self._step = step
 
@@ -133,9 +134,10 @@ class Allocator:
         if pending is not None or state.recovering:
             return pending
         self._ladder.take_idle_grants()
-        self._complete_reserves()  # nobody else is granted what of others was idle before
-        if (pending := self._next_without_grant()) is not None:
-            return pending
+        if self._was_freed():  # nobody else is granted what of others was idle before
+            self._complete_reserves()
+            if (pending := self._next_without_grant()) is not None:
+                return pending
         self.reservations.keep_promises()
         state.apply_targets()
         devices = self._retries.devices()
@@ -145,10 +147,15 @@ class Allocator:
         return pending
 
     def _complete_reserves(self) -> None:
-        """Reserve again what facts took of admitted containers."""
+        """Reserve again what facts took of admitted containers; looks at all, so not for each that is served."""
         if self._state.lacks_reserves and not self._state.recovering:
             reserve_again(self._state)
         complete_unified(self._state)
+        self._left = dict(self._ledger.free)
+
+    def _was_freed(self) -> bool:
+        """Return whether more is free of a device than what the reserves left, so that they may be completed."""
+        return any(self._ledger.free[device] > size for device, size in self._left.items())
 
     def _next_in_order(self, devices: Sequence[str]) -> PendingAllocation | None:
         """Return the first that can be served of those that wait for memory of these devices."""

@@ -87,3 +87,21 @@ def test_the_next_program_of_a_container_is_admitted_anew(gang: str) -> None:
         for session in sessions:
             host.end(session)
         host.check()
+
+
+def test_no_more_comes_back_than_stays_reserved() -> None:
+    """The whole limit was reserved while others waited for what is beyond the need: until anything else happened."""
+    host = CheckedHost(Machine({"gpu": 20}, Fifo()))
+    for name, limit in (("whole", 10), ("holder", 16), ("other", 8)):
+        host.create(name, {"gpu": limit}, is_whole=name == "whole")
+    whole, holder = host.start("whole"), host.start("holder")
+    host.allocate(whole, 2)
+    host.dispatch(e.LimitsLearned("whole", {"gpu": 4}))
+    host.allocate(holder, 15)
+    host.dispatch(e.CapacityChanged("gpu", 16, 20))
+    waits = host.allocate(host.start("other"), 8)
+    host.dispatch(e.CapacityChanged("gpu", 17, 20))
+    host.free(holder, 12)
+    assert waits in host.answers
+    assert host.allocate(whole, 2) in host.answers
+    host.check()
