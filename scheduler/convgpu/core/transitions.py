@@ -154,9 +154,19 @@ class Transitions:
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
         if container.is_admitted and not container.sessions:
             end_admission(self._state, name)
-        if not container.sessions and (container.is_whole or not container.mounted):
-            self._take_idle(name)  # the next process of who is admitted as a whole is admitted anew
+        if not container.sessions and not self._keeps_idle(name):
+            self._take_idle(name)
         self._placer.free(name)
+
+    def _keeps_idle(self, name: str) -> bool:
+        """Return whether the next process of a container may use what the last one was granted.
+
+        That of who is admitted as a whole is admitted anew; but on a drained device nobody is, and what was granted
+        can be used.
+        """
+        container = self._state.containers[name]
+        is_drained = not self._state.drained.isdisjoint(self._ledger.accounts[name])
+        return container.mounted and (is_drained or not container.is_whole)
 
     @apply.register
     def _end_settling(self, event: e.SettlingEnded) -> None:
@@ -244,6 +254,10 @@ class Transitions:
         self._ledger.changes.release((event.device,))
         # Idle grants of a device that is not drained any more may be taken back again, whoever holds them.
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.holders)
+        for name in [] if event.drained else list(self._ledger.holders):
+            container = self._state.containers[name]
+            if event.device in self._ledger.accounts[name] and not container.sessions and not self._keeps_idle(name):
+                self._take_idle(name)
 
     def _take_headroom_if_overcommitted(self) -> bool:
         overcommitted = bool(self._ledger.overcommitted)

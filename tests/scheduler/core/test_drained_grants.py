@@ -48,3 +48,40 @@ def test_no_headroom_is_given_ahead_that_others_of_the_container_wait_for() -> N
     assert host.answers.keys() >= set(waiting)
     assert all(isinstance(host.answers[request], e.Accept) for request in waiting)
     host.check()
+
+
+def test_the_next_process_of_who_is_admitted_as_a_whole_has_what_the_last_one_had() -> None:
+    """It was taken back, and on a drained device nobody is admitted: the next program waited until that ended."""
+    host = CheckedHost(Machine({"gpu": 10}, Fifo()))
+    host.create("whole", {"gpu": 6}, is_whole=True)
+    host.create("other", {"gpu": 8})
+    host.mount("whole")
+    first = host.start("whole")
+    host.allocate(first, 4)
+    host.dispatch(e.DeviceDrained("gpu", drained=True))
+    host.end(first)
+    second = host.start("whole")
+    assert host.allocate(second, 3) in host.answers
+    host.dispatch(e.DeviceDrained("gpu", drained=False))
+    waits = host.allocate(host.start("other"), 8)
+    assert host.allocate(second, 3) in host.answers  # it is admitted: it never waits again
+    host.end(second)
+    assert waits in host.answers
+    host.check()
+
+
+def test_what_a_drained_device_kept_for_a_next_process_goes_when_it_is_not_drained_any_more() -> None:
+    """That process is admitted anew, then."""
+    host = CheckedHost(Machine({"gpu": 10}, Fifo()))
+    host.create("whole", {"gpu": 6}, is_whole=True)
+    host.mount("whole")
+    session = host.start("whole")
+    host.allocate(session, 4)
+    host.dispatch(e.DeviceDrained("gpu", drained=True))
+    host.end(session)
+    grants = []
+    for drained in (True, False):
+        host.dispatch(e.DeviceDrained("gpu", drained=drained))
+        grants.append(host.machine.account("whole", "gpu").grant)
+    assert grants == [6, 0]
+    host.check()

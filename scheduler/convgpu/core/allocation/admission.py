@@ -182,6 +182,12 @@ def return_admitted(state: State, name: str) -> None:
     state.lacks_reserves |= state.containers[name].is_admitted
 
 
+def admit_again(state: State, name: str) -> None:
+    """Count a container as admitted whose next process uses the whole limits that were granted to the last one."""
+    if state.awaits_admission(name) and not any(_lacking(state, [name]).values()):
+        mark_admitted(state, name)
+
+
 def end_admission(state: State, name: str) -> None:
     """Give up the reservation of a container whose processes have all ended."""
     state.containers[name].is_admitted = False

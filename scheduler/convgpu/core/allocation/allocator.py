@@ -7,7 +7,14 @@ the exact figures that come back with HeadroomTaken.
 from collections.abc import Iterable, Sequence
 
 from convgpu.core import events as e
-from convgpu.core.allocation.admission import admit, can_be_admitted, complete_unified, required, reserve_again
+from convgpu.core.allocation.admission import (
+    admit,
+    admit_again,
+    can_be_admitted,
+    complete_unified,
+    required,
+    reserve_again,
+)
 from convgpu.core.allocation.backfill import Backfill, Grants
 from convgpu.core.allocation.fairness import overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
@@ -65,6 +72,7 @@ class Allocator:
         elif event.size <= account.idle or (
             not self._state.awaits_admission(name) and self._grant_whole_limit(pending)
         ):
+            admit_again(self._state, name)
             self._accept(pending)
             if self._state.containers[name].pending:  # on a drained device; one of them may exceed the limit now
                 self.serve()
