@@ -173,6 +173,15 @@ class Moves:
                 memory.checkpoint = Checkpointing.TAKING
                 self._step.add(r.Checkpoint(number))
 
+    def undo_checkpoint(self, number: int, memory: SessionMemory) -> None:
+        """Have contexts come back that left a process which was let go before the porter said so.
+
+        It had connected again meanwhile. What it has counts as on its devices, so there is room.
+        """
+        if memory.checkpoint is Checkpointing.TAKEN:
+            memory.checkpoint = Checkpointing.NONE
+            self._step.add(r.RestoreCheckpoint(number))
+
     # -- back --------------------------------------------------------------------------------------------
 
     def advance(self, turn: Turn) -> None:

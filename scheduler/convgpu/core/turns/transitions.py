@@ -222,7 +222,9 @@ class ResidencyTransitions:
             return  # a new porter says it again
         memory.checkpoint = Checkpointing.NONE if event.failed else Checkpointing.TAKEN
         residence.is_deep &= not event.failed
-        if not event.failed:
+        if residence.phase is Phase.RUNNING and memory.is_known and memory.fixed is not None:  # it said how it stands
+            self._moves.undo_checkpoint(event.session, memory)
+        elif not event.failed:
             self._count_saved(name, event.session, memory)
 
     def _count_saved(self, name: str, session: int, memory: SessionMemory) -> None:

@@ -56,3 +56,14 @@ def test_no_contexts_leave_while_another_process_of_the_container_runs() -> None
     assert r.Stop(second, 2, 2.0) in card.send(r.SessionAble(second, r.Mover.VMM))
     card.now = 5.0
     assert r.Checkpoint(second) not in card.send(e.TimePassed())  # it did not stop in time
+
+
+def test_contexts_that_left_all_the_same_come_back_at_once() -> None:
+    """The porter said so when the process had been let go: it ran, without its contexts, for ever."""
+    card = Card()
+    a = suspend_deeply(card)
+    card.send(r.ResumeAsked("a"))
+    assert reconnect(card, 7, a, 1) == [r.Go(7, 1)]
+    assert card.send(r.CheckpointTaken(7)) == [r.RestoreCheckpoint(7)]
+    assert card.send(r.CheckpointRestored(7)) == []
+    assert card.machine.out("gpu") == 0
