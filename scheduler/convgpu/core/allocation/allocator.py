@@ -142,11 +142,11 @@ class Allocator:
         if pending is not None or state.recovering:
             return pending
         self._ladder.take_idle_grants()
-        if self._was_freed():  # nobody else is granted what of others was idle before
+        self.reservations.keep_promises()
+        if self._was_freed():  # nobody else is granted what of others was idle before, or the pool
             self._complete_reserves()
             if (pending := self._next_without_grant()) is not None:
                 return pending
-        self.reservations.keep_promises()
         state.apply_targets()
         devices = self._retries.devices()
         pending = self._next_in_order(devices) if devices else None

@@ -5,6 +5,7 @@ from checked_host import CheckedHost
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.residency.events import PoolChanged
 from convgpu.policies.memory import Fifo
 
 
@@ -105,3 +106,19 @@ def test_no_more_comes_back_than_stays_reserved() -> None:
     assert waits in host.answers
     assert host.allocate(whole, 2) in host.answers
     host.check()
+
+
+def test_a_reserve_comes_back_out_of_a_pool_that_is_granted_only_then() -> None:
+    """It did with the next event only: what waited was served, or found that it could be, by chance."""
+    host = CheckedHost(Machine({"gpu": 10}, Fifo()))
+    host.create("whole", {"gpu": 5}, is_whole=True)
+    whole = host.start("whole")
+    host.allocate(whole, 3)
+    host.dispatch(e.CapacityChanged("gpu", 0, 10))
+    waits = host.allocate(whole, 2)
+    host.dispatch(PoolChanged("gpu", 6, 0))
+    host.free(whole, 3)
+    account = host.machine.account("whole", "gpu")
+    assert (account.grant, account.leased) == (5, 2)
+    assert waits in host.pending  # for room on the card
+    host.machine.check_invariants(host.now)
