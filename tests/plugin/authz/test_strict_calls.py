@@ -212,11 +212,12 @@ def test_a_broken_file_that_means_to_be_strict_does_not_begin_with_guard(tmp_pat
     assert file.rules().strict.paths == ("/srv",)
 
 
-@pytest.mark.parametrize("bound", ["largest_limit", "total_quota"])
+@pytest.mark.parametrize("bound", ['largest_limit = "4g"', 'total_quota = "4g"', "largest_priority = 0", "slurm"])
 def test_classic_builds_of_users_with_bounds_are_refused_where_the_default_runtime_is_ours(strict, bound):
     """Their steps would have the limit that the Dockerfile names."""
     listed = strict_site.RULES.replace("calls = [", 'calls = ["build", "buildkit", ', 1)
-    strict.rules = parse_rules(f'{listed}\n[users."*"]\n{bound} = "4g"\n')
+    bounds = 'require = "slurm"\n' + listed if bound == "slurm" else f'{listed}\n[users."*"]\n{bound}\n'
+    strict.rules = parse_rules(bounds)
     for uri, rule in {
         "/build?t=x": "build-gpu",
         "/build?t=x&version=1": "build-gpu",

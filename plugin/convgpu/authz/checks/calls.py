@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from convgpu.authz.checks.hook import HOOK_VARIABLES, loads_hook, refuse_variable
 from convgpu.authz.checks.preload import loads_by_file
+from convgpu.authz.site.rules import Allowance
 from convgpu.authz.subject.injection import RUNTIME
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Refusal
@@ -61,15 +62,16 @@ def archive_paths(subject: Subject, paths: Sequence[str]) -> Iterator[Refusal]:
 def build_runtime(runtime: str, caller: Caller, *, classic: bool) -> Iterator[Refusal]:
     """Refuse builds where the Engine's default runtime gives GPUs; ours limits the containers of builds, too.
 
-    The image that is built chooses that limit, and nobody counts it: where rules are strict, a user with bounds has
-    none such. BuildKit (`classic` is false) runs its steps by runc whatever is the default.
+    The image that is built chooses that limit, and its priority, and nobody counts it, nor asks for a job: where rules
+    are strict, a user with bounds has none such. BuildKit (`classic` is false) runs its steps by runc whatever is the
+    default.
     """
-    bounds = caller.rules.allowance(caller.user)
-    is_bounded = caller.rules.strict_list is not None and (bounds.largest_limit or bounds.total_quota) is not None
-    if runtime == RUNTIME and classic and is_bounded:
+    rules = caller.rules
+    is_bounded = rules.allowance(caller.user) != Allowance() or rules.require == "slurm"
+    if runtime == RUNTIME and classic and is_bounded and rules.strict_list is not None:
         yield Refusal(
             "build-gpu",
-            "the steps of a classic build get the GPU memory limit that its Dockerfile names, whatever your quota.\n"
+            "the steps of a classic build get the GPU memory limit that its Dockerfile names, whatever the rules.\n"
             "Build with BuildKit: DOCKER_BUILDKIT=1 docker build ...",
         )
     if not is_plain(runtime) and runtime != RUNTIME:
