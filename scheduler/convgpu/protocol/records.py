@@ -140,6 +140,7 @@ class Container(Record, frozen=True, kw_only=True):
         backing: `unified`: its memory is managed by the driver, and its limit may be more than its device has.
         placement: None for a container that has certain GPUs.
         injected: it has no volume of Docker's; `name` is its id.
+        own_priority: that of its volume's options, where an administrator gave it another one (`convgpu set`).
     """
 
     name: str
@@ -163,6 +164,7 @@ class Container(Record, frozen=True, kw_only=True):
     backing: Literal["vmm", "unified"] = "vmm"
     placement: Placement | None = None
     injected: bool = False
+    own_priority: int | None = None
 
 
 class Containers(Record, frozen=True):

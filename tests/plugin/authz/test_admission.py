@@ -39,7 +39,13 @@ def test_the_largest_limit_at_create(harness, memory, env, rule):
 
 @pytest.mark.parametrize(
     ("terms", "rule"),
-    [({"backing": "unified"}, "limit-too-large"), ({"priority": 1}, "priority-too-high"), ({"priority": 0}, "limited")],
+    [
+        ({"backing": "unified"}, "limit-too-large"),
+        ({"priority": 1}, "priority-too-high"),
+        ({"priority": 0}, "limited"),
+        ({"priority": 9, "own_priority": 0}, "limited"),  # an administrator gave it that: it may start again
+        ({"priority": 0, "own_priority": 1}, "priority-too-high"),
+    ],
 )
 def test_what_a_volume_is_counts_at_the_start(harness, start, terms, rule):
     """Its options were judged of another one: of one that went since, or that was made by the driver's ID."""

@@ -78,11 +78,12 @@ def volume_terms(subject: Subject, volume: Container) -> Iterator[Refusal]:
     """Refuse a volume of a container that starts for its backing or priority.
 
     It need not be the one whose options were judged: a request that names options for a volume that exists has them
-    made true by removing that one meanwhile, and the Engine takes drivers by other names, such as their IDs.
+    made true by removing that one meanwhile, and the Engine takes drivers by other names, such as their IDs. What
+    priority an administrator gave it is nobody's to refuse.
     """
     if volume.backing != "vmm" and _judges_sizes(subject):
         yield _whole()
-    yield from _too_high(str(volume.priority), subject)
+    yield from _too_high(str(volume.priority if volume.own_priority is None else volume.own_priority), subject)
 
 
 def asked_limit(variables: Mapping[str, str]) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from convgpu.core.turns.views import ResidenceView
+from convgpu.core.volume_options import parse_pause_and_priority
 from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
@@ -135,6 +136,7 @@ class Views:
             backing="unified" if container.terms.is_unified else "vmm",
             placement=self._placement(volume.name),
             injected=container.is_injected,
+            own_priority=parse_pause_and_priority(volume.options)[1] if "priority" in volume.changed else None,
         )
 
     def _shares(

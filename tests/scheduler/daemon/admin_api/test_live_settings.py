@@ -101,6 +101,7 @@ def test_pause_and_priority_change_for_what_waits_and_survive_a_restart(tmp_path
         holder.reconnect(((row.uuid, 16 * GIB),))
         process.reconnect(())
         assert terms(daemon, "a") == (None, 7)
+        assert (daemon.state("a")["own_priority"], daemon.state("h").get("own_priority")) == (0, None)
         daemon.admin.request("set", name="a", wait="1ms")
         assert process.ask(m.Allocate(0, 16 * GIB, "cuMemAlloc")).reason == Reason.DEADLINE
         # The one before the restart was on its way to the database when the scheduler was killed: it may be there.
