@@ -50,6 +50,8 @@ def test_devices_that_a_variable_of_nvidias_runtime_gives_need_their_entry(stric
     assert create(strict, {}, Env=mofed).rule == "strict-devices"
     assert create(strict, {}, Env=mofed[1:]).rule == "no-gpu"
     assert create(strict, {}, Env=[*mofed, "NVIDIA_MOFED=disabled"]).rule == "injected"
+    assert create(strict, {}, Env=[mofed[0], "NVIDIA_IMEX_CHANNELS=0"]).rule == "strict-devices"
+    assert create(strict, {}, Env=[mofed[0], "NVIDIA_IMEX_CHANNELS=0"]).rule == "strict-devices"
     strict.rules = parse_rules(strict_site.RULES.replace('"/dev/fuse"', '"/dev/infiniband"'))
     assert create(strict, {}, Env=mofed).rule == "injected"
 

@@ -53,6 +53,7 @@ _SWITCHES: Final = {
     "NVIDIA_GDS": "/dev/nvidia-fs",
     "NVIDIA_NVSWITCH": "/dev/nvidia-nvswitch",
 }
+_IMEX: Final = "NVIDIA_IMEX_CHANNELS", "/dev/nvidia-caps-imex-channels"
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
 # The Engine gives such names to volumes without one.
@@ -267,12 +268,20 @@ def device_needs(subject: Subject) -> Iterator[Need]:
     for name in dict.fromkeys((*container.rest.requested, *_by_variable(subject))):
         if CDI_NAME.fullmatch(name) and not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
             yield Need("devices", name, f"the CDI device {name}")
-    for variable, path in _SWITCHES.items() if subject.gpu is not None else ():
-        if container.environment.get(variable) == "enabled":
-            yield Need("devices", path, f"{path}, which {variable}=enabled gives,")
+    yield from _switched_devices(subject) if subject.gpu is not None else ()
     for driver in container.rest.request_drivers:
         if driver not in {"", "nvidia", "cdi"}:
             yield Need("devices", f"driver={driver}", f"a device of driver {driver}")
+
+
+def _switched_devices(subject: Subject) -> Iterator[Need]:
+    environment = subject.container.environment
+    for variable, path in _SWITCHES.items():
+        if environment.get(variable) == "enabled":
+            yield Need("devices", path, f"{path}, which {variable}=enabled gives,")
+    variable, path = _IMEX
+    if environment.get(variable):
+        yield Need("devices", path, f"{path}, of which {variable} names channels,")
 
 
 def _by_variable(subject: Subject) -> Iterator[str]:
