@@ -18,7 +18,7 @@ from convgpu.daemon.system.procfs import containers_of, has_ended, open_peer
 from convgpu.daemon.transport.closer import receiver, refuse_descriptors
 from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import wire
-from convgpu.protocol.messages import Failed, Message, pack
+from convgpu.protocol.messages import Allocate, Context, Failed, Message, Query, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ _UCRED: Final = struct.Struct("=iII")
 # Bytes. Answers are small: a process with this many unread bytes does not read at all.
 _MAX_UNSENT: Final = 1 << 20
 _ACCEPT_PAUSE: Final = 0.5
+# Whose answers are all that they are for. A process that ended amid a flood of them leaves thousands in its socket.
+_QUESTIONS: Final = (Allocate, Context, Query)
 
 
 class Connection:
@@ -164,7 +166,8 @@ class Connection:
         """Handle the messages that have come, at least one, for as long as this share has time."""
         try:
             while (received := self._stream.take()) is not None:
-                self._on_message(self, *received)
+                if not (self._is_deaf and isinstance(received[1], _QUESTIONS)):
+                    self._on_message(self, *received)
                 if self.closed or not self._share.has_time:
                     return
         except ProtocolError as error:
