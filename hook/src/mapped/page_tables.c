@@ -116,15 +116,19 @@ CUresult hooked_cuMemHostUnregister(void *address) {
     return unpin(address, unregister);
 }
 
+static CUresult allocate(void **address, struct pinning *pinning, const char *call, pin *attempt) {
+    CUresult result = pin_memory(pinning, call, attempt, free_host);
+    if (result == CUDA_SUCCESS) *address = pinning->address;
+    return result;
+}
+
 static CUresult attempt_alloc(struct pinning *pinning) {
     return DRIVER(cuMemHostAlloc, &pinning->address, pinning->size, pinning->flags);
 }
 
 CUresult hooked_cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     struct pinning pinning = {.size = size, .flags = flags};
-    CUresult result = pin_memory(&pinning, "cuMemHostAlloc", attempt_alloc, free_host);
-    if (result == CUDA_SUCCESS) *address = pinning.address;
-    return result;
+    return allocate(address, &pinning, "cuMemHostAlloc", attempt_alloc);
 }
 
 static CUresult attempt_alloc_host(struct pinning *pinning) {
@@ -133,9 +137,7 @@ static CUresult attempt_alloc_host(struct pinning *pinning) {
 
 CUresult hooked_cuMemAllocHost_v2(void **address, size_t size) {
     struct pinning pinning = {.size = size};
-    CUresult result = pin_memory(&pinning, "cuMemAllocHost", attempt_alloc_host, free_host);
-    if (result == CUDA_SUCCESS) *address = pinning.address;
-    return result;
+    return allocate(address, &pinning, "cuMemAllocHost", attempt_alloc_host);
 }
 
 static CUresult attempt_alloc_host_1(struct pinning *pinning) {
@@ -144,9 +146,7 @@ static CUresult attempt_alloc_host_1(struct pinning *pinning) {
 
 CUresult hooked_cuMemAllocHost(void **address, unsigned size) {
     struct pinning pinning = {.size = size};
-    CUresult result = pin_memory(&pinning, "cuMemAllocHost", attempt_alloc_host_1, free_host);
-    if (result == CUDA_SUCCESS) *address = pinning.address;
-    return result;
+    return allocate(address, &pinning, "cuMemAllocHost", attempt_alloc_host_1);
 }
 
 static CUresult attempt_register(struct pinning *pinning) {
