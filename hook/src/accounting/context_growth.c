@@ -29,8 +29,8 @@ static struct device_growth {
     pthread_mutex_t measuring; /* guards the next two */
     int64_t when;              /* of the last measurement, in ms; 0: the next one must not be spared */
     uint64_t most;             /* used then */
-    pthread_mutex_t state;     /* guards the next two */
-    int contexts;              /* alive */
+    pthread_mutex_t state;     /* guards the next two; who only looks at the first needs no lock */
+    _Atomic int contexts;      /* alive */
     uint64_t grown;            /* bytes charged beyond what the contexts took when they were made */
     _Atomic uint64_t hidden;
     _Atomic bool owed;      /* what was measured last could not be had */
@@ -233,7 +233,7 @@ CUresult growth_charge_now(int device, const char *call) {
 CUresult growth_charge_elsewhere(int device, const char *call) {
     CUresult result = CUDA_SUCCESS;
     for (int other = 0; other < (int)CONVGPU_MAX_DEVICES && result == CUDA_SUCCESS; other++)
-        if (other != device && devices[other].contexts > 0) result = growth_charge_now(other, call);
+        if (other != device && growth_has_contexts(other)) result = growth_charge_now(other, call);
     return result;
 }
 
@@ -269,6 +269,10 @@ void growth_give_promised(int device, uint64_t size) {
 
 uint32_t growth_contexts(void) {
     return alive;
+}
+
+bool growth_has_contexts(int device) {
+    return devices[device].contexts > 0;
 }
 
 bool growth_look(int device) {

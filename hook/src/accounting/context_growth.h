@@ -48,6 +48,9 @@ void growth_give_promised(int device, uint64_t size);
 /* How many contexts live, on all devices. */
 uint32_t growth_contexts(void);
 
+/* Whether one lives on the device. */
+bool growth_has_contexts(int device);
+
 /* Growth whose size is known, and which is charged already: from now on it belongs to the contexts. Or gives
  * it back, though never more than was charged for growth. */
 void growth_add(int device, uint64_t size);

@@ -5,11 +5,12 @@
  * cuArrayGetMemoryRequirements only for arrays that have no memory yet. On an H200 (driver 580.159) rows are
  * made of 64-byte pieces and lie in groups: of 8 to 128 for a flat array, of 8 to 16 for a solid one, whose
  * slices lie in groups of up to 32; small extents take small groups. 14 shapes took there what this gives, or
- * up to a fifth less.
+ * up to a fifth less. Of a sparse array all addresses have page tables, which are charged (`hidden`).
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/device.h"
+#include "mapped/page_tables.h"
 #include "tables/registry.h"
 
 enum { ROW_PIECE = 64, ROW_GROUP = 8, FLAT_GROUP = 128, SOLID_GROUP = 16, SLICE_GROUP = 32 };
@@ -17,6 +18,7 @@ enum { LARGEST_EXTENT = 1 << 20 }; /* larger ones no device has */
 enum { LAYERED = 0x01, CUBEMAP = 0x04, SPARSE = 0x40, DEFERRED = 0x80 };
 enum { FIRST_BLOCK_FORMAT = 0x91, LAST_BLOCK_FORMAT = 0x9e, BLOCK_EDGE = 4, BLOCK_SIZE = 16 };
 enum { LARGEST_ELEMENT = 16 };
+enum { SPARSE_OF_TABLES = 8192, TABLE = 4096 }; /* bytes; 16 GiB took 2 MiB on that H200 */
 
 static struct allocations arrays = ALLOCATIONS_INITIALIZER;
 
@@ -86,23 +88,33 @@ static uint64_t array_bound(const struct array_request *request) {
     const struct array_descriptor *shape = &request->shape;
     bool layered = shape->flags & (LAYERED | CUBEMAP);
     uint64_t longest = shape->width | shape->height | (layered ? 0 : shape->depth), size = 0;
-    if (shape->flags & (SPARSE | DEFERRED)) return 0; /* memory is mapped to it later */
     for (unsigned level = 0; level == 0 || (level < request->levels && longest >> level > 0); level++)
         if (__builtin_add_overflow(size, level_size(shape, level), &size)) return UINT64_MAX;
     return charge_round(size);
 }
 
-static CUresult array_enter(CUcontext context, const struct array_request *request) {
+/* Gives back what it was charged with, which is in no table any more. */
+static void array_end(const struct allocation *entry) {
+    if (entry->address == 0) return;
+    if (entry->hidden)
+        page_tables_go(entry->size);
+    else
+        headroom_give((int)entry->device, entry->size);
+}
+
+/* `size` bytes are charged, for it or for its page tables. */
+static CUresult array_enter(CUcontext context, const struct array_request *request, uint64_t size) {
     struct allocation replaced = {0};
     struct allocation entry = {.address = (uint64_t)(uintptr_t)request->array,
-                               .size = request->charge.size,
+                               .size = size,
+                               .hidden = (request->shape.flags & SPARSE) != 0,
                                .form = request->levels > 0        ? FORM_MIPMAPPED
                                        : request->shape.depth > 0 ? FORM_SOLID
                                                                   : FORM_FLAT,
                                .device = (uint64_t)request->charge.device,
                                .context = (uint64_t)(uintptr_t)context >> 1};
     bool entered = allocations_insert(&arrays, entry, &replaced);
-    if (replaced.address != 0) headroom_give((int)replaced.device, replaced.size);
+    array_end(&replaced);
     if (entered) return CUDA_SUCCESS;
     request->destroy(request->array);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -116,6 +128,16 @@ static CUresult array_create_impossible(struct array_request *request) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Memory is mapped to it later; that is charged where it is created. */
+static CUresult array_create_sparse(struct array_request *request, CUcontext context) {
+    uint64_t tables = (array_bound(request) / SPARSE_OF_TABLES + TABLE) / TABLE * TABLE;
+    CUresult result = page_tables_come(request->charge.call, tables);
+    if (result == CUDA_SUCCESS) result = request->attempt(request);
+    if (result == CUDA_SUCCESS) result = array_enter(context, request, tables);
+    if (result != CUDA_SUCCESS) page_tables_go(tables);
+    return result;
+}
+
 static CUresult array_create_charged(struct array_request *request) {
     CUcontext context;
     struct charge *charge = &request->charge;
@@ -125,13 +147,13 @@ static CUresult array_create_charged(struct array_request *request) {
         return request->attempt(request); /* the driver's own error */
     if (shape->width > LARGEST_EXTENT || shape->height > LARGEST_EXTENT || shape->depth > LARGEST_EXTENT)
         return array_create_impossible(request);
-    uint64_t size = array_bound(request);
-    if (size == 0) return request->attempt(request);
+    if (shape->flags & SPARSE) return array_create_sparse(request, context);
+    if (shape->flags & DEFERRED) return request->attempt(request); /* memory is mapped to it later */
     if (charge->device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = charge_open(charge, size);
+    CUresult result = charge_open(charge, array_bound(request));
     if (result == CUDA_SUCCESS) result = charge_make(charge, request->attempt, request);
     if (result != CUDA_SUCCESS) return result;
-    result = array_enter(context, request);
+    result = array_enter(context, request, charge->size);
     if (result != CUDA_SUCCESS) charge_close(charge);
     return result;
 }
@@ -223,11 +245,10 @@ static CUresult array_destroy(void *array, CUresult (*driver_destroy)(void *)) {
     struct allocation entry, replaced = {0};
     if (!allocations_remove(&arrays, (uint64_t)(uintptr_t)array, &entry)) return driver_destroy(array);
     CUresult result = driver_destroy(array);
-    if (result == CUDA_SUCCESS) {
-        headroom_give((int)entry.device, entry.size);
-    } else if (allocations_insert(&arrays, entry, &replaced) && replaced.address != 0) {
-        headroom_give((int)replaced.device, replaced.size);
-    }
+    if (result == CUDA_SUCCESS)
+        array_end(&entry);
+    else if (allocations_insert(&arrays, entry, &replaced))
+        array_end(&replaced);
     return result;
 }
 
@@ -247,8 +268,23 @@ static void array_unmark(CUcontext context) {
     allocations_unmark(&arrays, (uint64_t)(uintptr_t)context);
 }
 
+struct dropped {
+    uint64_t *sizes;
+    uint64_t tables; /* bytes, of sparse ones */
+};
+
+static void array_add(const struct allocation *entry, void *argument) {
+    struct dropped *dropped = argument;
+    if (entry->hidden)
+        dropped->tables += entry->size;
+    else
+        allocations_add_size(entry, dropped->sizes);
+}
+
 static void array_drop(CUcontext context, uint64_t *sizes) {
-    allocations_drop(&arrays, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
+    struct dropped dropped = {.sizes = sizes};
+    allocations_drop(&arrays, (uint64_t)(uintptr_t)context, array_add, &dropped);
+    page_tables_go(dropped.tables);
 }
 
 /* For allocations_visit(). */

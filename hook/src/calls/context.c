@@ -15,6 +15,7 @@
 #include "base/coarse_clock.h"
 #include "functions/functions.h"
 #include "gate/drain.h"
+#include "mapped/page_tables.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
@@ -48,6 +49,7 @@ void context_give(int device, uint64_t size) {
 void context_give_ended(int device, uint64_t size) {
     context_give(device, size);
     growth_context_ended(device);
+    page_tables_settle();
     functions_end_last();
 }
 

@@ -332,7 +332,7 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
                          unsigned long long flags) {
     CUresult result = map(address, size, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
-    result = page_tables_mapped("cuMemMap");
+    result = page_tables_map("cuMemMap", address, size);
     if (result != CUDA_SUCCESS) (void)hooked_cuMemUnmap(address, size);
     return result;
 }
@@ -343,7 +343,7 @@ static bool end_mapping(const struct allocation *mapping, int unused) {
     (void)unused;
     if (!allocations_remove(&mappings, mapping->address, &entry)) return true;
     virtual_memory_hold(entry.value, -OTHER);
-    page_tables_unmapped();
+    page_tables_unmap(entry.address, entry.size);
     return true;
 }
 
@@ -353,7 +353,6 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = DRIVER(cuMemUnmap, address, size);
     if (result == CUDA_SUCCESS) (void)visit_mappings(address, size, end_mapping, -1);
     pthread_mutex_unlock(&lock);
-    page_tables_fell();
     return result;
 }
 

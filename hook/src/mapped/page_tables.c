@@ -1,174 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pinned memory. Where the tables that it needs cannot be had, it is given up again.
+ * A table that lies within one mapping is that mapping's own. Only the first and the last may be shared with
+ * its neighbours: those are counted one by one.
  */
 #include "mapped/page_tables.h"
 
 #include "accounting/allocations.h"
 #include "accounting/context_growth.h"
-#include "accounting/device.h"
+#include "accounting/headroom.h"
 #include "base/fork_reset.h"
-#include "code/sample.h"
+#include "scheduler/account.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define TABLE UINT64_C(4096)
 #define STEP  (UINT64_C(8) << 20)
-enum { PAGES = 512 };
+enum { SMALL_PAGES = 21, LARGE_PAGES = 29 }; /* as many bits of an address one table spans */
 
-static _Atomic uint64_t unmeasured; /* bytes of tables that may have come, of all devices */
-static _Atomic uint64_t freed;      /* bytes of tables that have gone, and may be charged */
-static struct allocations pinned = ALLOCATIONS_INITIALIZER; /* by address; `value`: bytes of tables */
+/* Held while more is charged, which may pause. No call that gives memory back takes it. */
+static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* guards the next; a leaf */
+static struct allocations shared = ALLOCATIONS_INITIALIZER; /* first and last tables; `value`: of how many */
+static _Atomic uint64_t size_of_all;                        /* bytes of tables that there are */
+static _Atomic uint64_t charged[CONVGPU_MAX_DEVICES];       /* bytes, of account_used() as well */
 
-/* Returns all of them if it is time to measure, else 0. */
-static uint64_t add(uint64_t size) {
-    if ((unmeasured += size) < STEP) return 0;
-    return atomic_exchange(&unmeasured, 0);
+static uint64_t less(uint64_t from, uint64_t size) {
+    return from > size ? from - size : 0;
 }
 
-/* What was not measured yet is not charged, and need not be. */
-static void subtract(uint64_t size) {
-    uint64_t had = unmeasured, gone = 0;
-    do gone = size < had ? size : had;
-    while (!atomic_compare_exchange_weak(&unmeasured, &had, had - gone));
-    freed += size - gone;
+/* What is to be charged: all that is there but for less than a step. Memory may be mapped before there is a
+ * context, and after the last one. */
+static uint64_t wanted(int device) {
+    bool has = growth_has_contexts(device) || growth_contexts() == 0;
+    return has ? size_of_all / STEP * STEP : 0;
 }
 
-/* Of all devices: what is pinned, is mapped for each that has a context. What came with the calls before is
- * there already: it is measured whatever the free memory did during this one. */
-static CUresult measure(const char *call) {
-    struct sample now = sample_take();
-    CUresult result = now.device < 0 ? CUDA_SUCCESS : growth_charge_now(now.device, call);
-    return result == CUDA_SUCCESS ? growth_charge_elsewhere(now.device, call) : result;
+static void give_back(int device) {
+    uint64_t had = charged[device], keeps = 0;
+    do {
+        keeps = wanted(device);
+        if (had <= keeps) return;
+    } while (!atomic_compare_exchange_weak(&charged[device], &had, keeps));
+    growth_show(device, had - keeps);
+    headroom_give(device, had - keeps);
 }
 
-/* So much came with this call. If that cannot be had and the call is undone, the rest is there still. */
-static CUresult come(uint64_t size, const char *call) {
-    uint64_t step = add(size);
-    if (step == 0 || measure(call) == CUDA_SUCCESS) return CUDA_SUCCESS;
-    unmeasured += step > size ? step - size : 0;
-    return CUDA_ERROR_OUT_OF_MEMORY;
+void page_tables_settle(void) {
+    for (int device = 0; device < (int)account_devices(); device++) give_back(device);
 }
 
-CUresult page_tables_mapped(const char *call) {
-    return come(TABLE, call);
-}
-
-void page_tables_unmapped(void) {
-    subtract(TABLE);
-}
-
-void page_tables_fell(void) {
-    if (freed < STEP) return;
-    freed = 0;
-    growth_fell_elsewhere(DEVICE_UNKNOWN);
-}
-
-/* One call that pins memory, or one that lets go of it. */
-struct pinning {
-    void *address;
-    size_t size;
-    unsigned flags;
-};
-typedef CUresult pin(struct pinning *pinning);
-
-static CUresult pin_memory(struct pinning *pinning, const char *call, pin *attempt, pin *undo) {
-    CUresult result = attempt(pinning);
-    if (result != CUDA_SUCCESS) return result;
-    struct allocation replaced,
-        entry = {.address = (uint64_t)(uintptr_t)pinning->address, .value = pinning->size / PAGES + TABLE};
-    result = come(entry.value, call);
-    if (result == CUDA_SUCCESS)
-        (void)allocations_insert(&pinned, entry, &replaced);
-    else
-        undo(pinning);
-    return result;
-}
-
-/* Once the driver has let go of it, another thread may pin memory there. */
-static CUresult unpin(void *address, pin *attempt) {
-    struct allocation replaced, entry;
-    bool known = address && allocations_remove(&pinned, (uint64_t)(uintptr_t)address, &entry);
-    CUresult result = attempt(&(struct pinning){.address = address});
-    if (!known) return result;
-    if (result != CUDA_SUCCESS) {
-        (void)allocations_insert(&pinned, entry, &replaced);
-        return result;
+static CUresult charge_device(int device, const char *call) {
+    struct charge charge = {.device = device, .call = call};
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&growing);
+    uint64_t missing = less(wanted(device), charged[device]);
+    if (missing > 0) result = headroom_add(&charge, missing, false);
+    if (missing > 0 && result == CUDA_SUCCESS) {
+        growth_hide(device, missing);
+        charged[device] += missing;
     }
-    subtract(entry.value);
-    page_tables_fell();
+    pthread_mutex_unlock(&growing);
+    give_back(device); /* of what went meanwhile */
     return result;
 }
 
-static CUresult free_host(struct pinning *pinning) {
-    return DRIVER(cuMemFreeHost, pinning->address);
+void page_tables_go(uint64_t size) {
+    size_of_all -= size;
+    page_tables_settle();
 }
 
-CUresult hooked_cuMemFreeHost(void *address) {
-    return unpin(address, free_host);
-}
-
-static CUresult unregister(struct pinning *pinning) {
-    return DRIVER(cuMemHostUnregister, pinning->address);
-}
-
-CUresult hooked_cuMemHostUnregister(void *address) {
-    return unpin(address, unregister);
-}
-
-static CUresult allocate(void **address, struct pinning *pinning, const char *call, pin *attempt) {
-    CUresult result = pin_memory(pinning, call, attempt, free_host);
-    if (result == CUDA_SUCCESS) *address = pinning->address;
+CUresult page_tables_come(const char *call, uint64_t size) {
+    CUresult result = CUDA_SUCCESS;
+    size_of_all += size;
+    for (int device = 0; device < (int)account_devices() && result == CUDA_SUCCESS; device++)
+        if (wanted(device) > charged[device]) result = charge_device(device, call);
     return result;
 }
 
-static CUresult attempt_alloc(struct pinning *pinning) {
-    return DRIVER(cuMemHostAlloc, &pinning->address, pinning->size, pinning->flags);
+/* How many tables come with one mapping more that needs this one, or go with one less: 1 or 0. `lock` is
+ * held. Without memory for the record it is not counted. */
+static uint64_t turn_shared(uint64_t number, unsigned span, bool comes) {
+    struct allocation entry = {.address = number << 6 | span}, replaced;
+    bool known = allocations_remove(&shared, entry.address, &entry);
+    if (!comes && !known) return 0;
+    entry.value = comes ? (known ? entry.value + 1 : 1) : entry.value - 1;
+    bool entered = entry.value > 0 && allocations_insert(&shared, entry, &replaced);
+    return comes ? entered && !known : entry.value == 0;
 }
 
-CUresult hooked_cuMemHostAlloc(void **address, size_t size, unsigned flags) {
-    struct pinning pinning = {.size = size, .flags = flags};
-    return allocate(address, &pinning, "cuMemHostAlloc", attempt_alloc);
+/* Bytes of tables of that kind that come or go with a mapping. */
+static uint64_t turn(uint64_t address, uint64_t size, unsigned span, bool comes) {
+    if (size == 0) return 0;
+    uint64_t first = address >> span, last = (address + size - 1) >> span;
+    pthread_mutex_lock(&lock);
+    uint64_t count = turn_shared(first, span, comes);
+    if (last > first) count += turn_shared(last, span, comes) + last - first - 1;
+    pthread_mutex_unlock(&lock);
+    return count * TABLE;
 }
 
-static CUresult attempt_alloc_host(struct pinning *pinning) {
-    return DRIVER(cuMemAllocHost_v2, &pinning->address, pinning->size);
+CUresult page_tables_map(const char *call, uint64_t address, uint64_t size) {
+    CUresult result = page_tables_come(call, turn(address, size, LARGE_PAGES, true));
+    if (result != CUDA_SUCCESS) page_tables_unmap(address, size);
+    return result;
 }
 
-CUresult hooked_cuMemAllocHost_v2(void **address, size_t size) {
-    struct pinning pinning = {.size = size};
-    return allocate(address, &pinning, "cuMemAllocHost", attempt_alloc_host);
+void page_tables_unmap(uint64_t address, uint64_t size) {
+    page_tables_go(turn(address, size, LARGE_PAGES, false));
 }
 
-static CUresult attempt_alloc_host_1(struct pinning *pinning) {
-    return DRIVER(cuMemAllocHost, &pinning->address, (unsigned)pinning->size);
+CUresult page_tables_map_host(const char *call, uint64_t address, uint64_t size) {
+    uint64_t small = turn(address, size, SMALL_PAGES, true);
+    CUresult result = page_tables_come(call, small + turn(address, size, LARGE_PAGES, true));
+    if (result != CUDA_SUCCESS) page_tables_unmap_host(address, size);
+    return result;
 }
 
-CUresult hooked_cuMemAllocHost(void **address, unsigned size) {
-    struct pinning pinning = {.size = size};
-    return allocate(address, &pinning, "cuMemAllocHost", attempt_alloc_host_1);
-}
-
-static CUresult attempt_register(struct pinning *pinning) {
-    return DRIVER(cuMemHostRegister_v2, pinning->address, pinning->size, pinning->flags);
-}
-
-CUresult hooked_cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
-    struct pinning pinning = {address, size, flags};
-    return pin_memory(&pinning, "cuMemHostRegister", attempt_register, unregister);
-}
-
-static CUresult attempt_register_1(struct pinning *pinning) {
-    return DRIVER(cuMemHostRegister, pinning->address, pinning->size, pinning->flags);
-}
-
-CUresult hooked_cuMemHostRegister(void *address, size_t size, unsigned flags) {
-    struct pinning pinning = {address, size, flags};
-    return pin_memory(&pinning, "cuMemHostRegister", attempt_register_1, unregister);
+void page_tables_unmap_host(uint64_t address, uint64_t size) {
+    uint64_t small = turn(address, size, SMALL_PAGES, false);
+    page_tables_go(small + turn(address, size, LARGE_PAGES, false));
 }
 
 static void page_tables_reset(void) {
-    unmeasured = freed = 0;
-    allocations_reset(&pinned);
+    growing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    allocations_reset(&shared);
+    size_of_all = 0;
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) charged[device] = 0;
 }
 RESET_IN_CHILD(page_tables_reset);

@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's own tables of what is mapped for it: 4 KiB for what lies apart from all else, and a 512th of
- * pinned memory (seen on an H200, driver 580). Nobody is told of them. They are measured whenever 8 MiB of
- * them may have come.
+ * The device's own tables of what is mapped for it. The driver counts them for no process, so they are
+ * counted here, by what an H200 takes (driver 580): 4 KiB for every 512 MiB of addresses in which something
+ * is mapped, and for every 2 MiB in which host memory is; the contexts of a process share them. They are
+ * charged in steps of 8 MiB, on every device on which there are contexts.
  */
 #ifndef CONVGPU_PAGE_TABLES_H
 #define CONVGPU_PAGE_TABLES_H
 
 #include "tables/driver.h"
 
-/* Memory of the device has been mapped once more. If it is time, measures and charges what the contexts grew:
- * CUDA_ERROR_OUT_OF_MEMORY if that cannot be had. May pause. */
-CUresult page_tables_mapped(const char *call);
+/* Something is mapped at these addresses, or is not any more. CUDA_ERROR_OUT_OF_MEMORY: its tables cannot be
+ * had, and are not counted; the caller undoes the mapping. May pause; no lock may be held. The second may be
+ * called with a lock held. */
+CUresult page_tables_map(const char *call, uint64_t address, uint64_t size);
+void page_tables_unmap(uint64_t address, uint64_t size);
 
-/* It has been unmapped once; a lock may be held. Afterwards, without a lock: if it is time, gives back what
- * the contexts do not take any more. */
-void page_tables_unmapped(void);
-void page_tables_fell(void);
+/* The same of the host's memory, which is mapped in small pages. */
+CUresult page_tables_map_host(const char *call, uint64_t address, uint64_t size);
+void page_tables_unmap_host(uint64_t address, uint64_t size);
+
+/* The same where only the size of the tables is known, in bytes. Where they cannot be had, they are counted,
+ * and the caller says that they went. */
+CUresult page_tables_come(const char *call, uint64_t size);
+void page_tables_go(uint64_t size);
+
+/* A context has ended: a device without any has no tables. */
+void page_tables_settle(void);
 
 #endif

@@ -9,6 +9,8 @@ STACK, PRINTF, HEAP = range(3)
 PENDING = 4
 LOCAL_SIZE = 3
 GLOBAL = 2
+FLOAT = 0x20  # CU_AD_FORMAT_FLOAT
+SPARSE = 0x40  # CUDA_ARRAY3D_SPARSE
 ABSENT = 77  # the exit status of a program of what is not there
 
 
@@ -55,6 +57,11 @@ class ConditionalNode(ctypes.Structure):
         ("context", c_void_p),
         ("rest", c_uint64 * 26),
     )
+
+
+def sparse_shape(edge: int) -> "ctypes.Array[c_size_t]":
+    """Return a CUDA_ARRAY3D_DESCRIPTOR of a sparse array of so many by as many elements of 16 bytes."""
+    return (c_size_t * 5)(edge, edge, 0, FLOAT | 4 << 32, SPARSE)
 
 
 class CudaError(Exception):

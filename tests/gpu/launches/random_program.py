@@ -7,23 +7,29 @@ made, and by kind how many were refused. DEPTH above 0: it also starts such prog
 """
 
 import ctypes
+import itertools
 import json
+import mmap
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
 import images
-from calls import HEAP, OUT_OF_MEMORY, PENDING, PRINTF, STACK, Cuda
+from calls import HEAP, OUT_OF_MEMORY, PENDING, PRINTF, STACK, Cuda, sparse_shape
 from graphs import described, node_of
 
 MIB = 1 << 20
 BROKEN = 700
 """From here on a context is lost: an illegal address, a failed launch."""
 PINNED, DEVICE = 1, 1
+APART = 2 * MIB
+NO_RESERVE = 0x4000  # MAP_NORESERVE
+PER_THREAD = c_void_p(2)  # CU_STREAM_PER_THREAD
 KINDS = ("stack", "heap", "print", "variables", "launching")
 
 
@@ -42,6 +48,8 @@ class Walk:
         self.contexts: list[c_void_p] = []
         self.handles: list[c_uint64] = []
         self.instances: list[c_void_p] = []
+        self.areas: list[tuple[mmap.mmap, list[c_void_p]]] = []
+        self.arrays: list[c_void_p] = []
         self.children: list[subprocess.Popen[bytes]] = []
         self.primary = c_void_p()
         self.cuda.must("cuCtxGetCurrent", byref(self.primary))
@@ -51,6 +59,7 @@ class Walk:
             *[self.allocate_async, self.free_async] * 3,
             *[self.load, self.unload, self.launch, self.launch] * 2,
             *[self.create, self.release, self.limit, self.graph, self.green, self.streams, self.context, self.start],
+            *[self.register, self.unregister, self.sparse, self.threads],
         ]
 
     def ask(self, name: str, *arguments: object) -> bool:
@@ -211,6 +220,44 @@ class Walk:
         made = [stream for stream in made if self.ask("cuStreamCreate", byref(stream), 1)]
         for stream in made:
             self.ask("cuStreamDestroy_v2", stream)
+
+    def register(self) -> None:
+        """Have pages registered that lie apart."""
+        if len(self.areas) > 5:
+            return
+        count = self.random.choice([10, 300, 3000])
+        area = mmap.mmap(-1, count * APART, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+        begin = ctypes.addressof(ctypes.c_ubyte.from_buffer(area))
+        pages = [c_void_p(begin + number * APART) for number in range(count)]
+        done = itertools.takewhile(lambda page: self.ask("cuMemHostRegister_v2", page, c_size_t(4096), 0), pages)
+        self.areas.append((area, list(done)))
+
+    def unregister(self) -> None:
+        if self.areas:
+            _area, pages = self.areas.pop(self.random.randrange(len(self.areas)))
+            for page in pages:
+                self.ask("cuMemHostUnregister", page)
+
+    def sparse(self) -> None:
+        """Make a sparse array of up to 16 GiB, and keep some."""
+        array, edge = c_void_p(), self.random.choice([64, 4096, 32768])
+        if self.ask("cuArray3DCreate_v2", byref(array), sparse_shape(edge)):
+            self.arrays.append(array)
+        while len(self.arrays) > self.random.choice([0, 3, 6]):
+            self.ask("cuArrayDestroy", self.arrays.pop(self.random.randrange(len(self.arrays))))
+
+    def threads(self) -> None:
+        """Use the default streams of threads."""
+
+        def use() -> None:
+            self.cuda.must("cuCtxSetCurrent", self.primary)
+            self.ask("cuMemsetD8Async", self.cuda.out, 0, c_size_t(1), PER_THREAD)
+
+        threads = [threading.Thread(target=use) for _thread in range(self.random.choice([1, 10, 60]))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def context(self) -> None:
         """Make another context, allocate and launch in it, and end it."""

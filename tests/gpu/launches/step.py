@@ -17,7 +17,7 @@ from ctypes import byref, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import graphs
 import images
-from calls import HEAP, PENDING, PRINTF, STACK, Answer, Cuda
+from calls import HEAP, PENDING, PRINTF, STACK, Answer, Cuda, sparse_shape
 
 PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -124,6 +124,17 @@ def mapped(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
             break
         cuda.must("cuMemSetAccess", c_uint64(place), c_size_t(2 << 20), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
     yield "cuMemMap", result
+
+
+def sparse(cuda: Cuda, count: str) -> Iterator[Answer]:
+    """Make so many sparse arrays of 16 GiB, when nothing else can be had."""
+    array, result = c_void_p(), 0
+    fill(cuda)
+    for _number in range(int(count)):
+        result = cuda.call("cuArray3DCreate_v2", byref(array), sparse_shape(1 << 15))
+        if result != 0:
+            break
+    yield "cuArray3DCreate", result
 
 
 def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
@@ -265,6 +276,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launching": launching,
     "mapped": mapped,
     "pinned": pinned,
+    "sparse": sparse,
     "variables": variables,
     "kept": kept,
     "leave": leave,

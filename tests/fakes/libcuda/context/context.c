@@ -10,6 +10,7 @@
 #include "libcuda/memory/pool.h"
 #include "libcuda/memory/tables.h"
 #include "libcuda/module/module.h"
+#include "libcuda/work/host.h"
 #include "libcuda/work/work.h"
 
 #define STACK_MAX    64
@@ -92,6 +93,7 @@ static void end(struct context *context) {
     work_drop(context);
     memory_free_all(context);
     array_end_all(context);
+    host_end_all(context);
     module_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;

@@ -6,6 +6,7 @@
 #include "libcuda/memory/array.h"
 #include "libcuda/driver.h"
 #include "libcuda/handles.h"
+#include "libcuda/memory/tables.h"
 #include "libcuda/work/contents.h"
 
 #define ROW_UNIT    64u
@@ -32,6 +33,7 @@ struct array_memory {
     struct context *context;
     uint64_t size;    /* bytes that it needs */
     uint64_t counted; /* bytes that it takes of the device: 0 if mapped later, or sparse */
+    uint64_t tables;  /* bytes, of a sparse one */
     unsigned flags;
     struct array_memory *previous, *next;
 };
@@ -119,10 +121,15 @@ static CUresult start(struct array_memory *memory, struct handle *owner, struct 
         .context = context,
         .size = round_up(size, TILE),
         .counted = later ? 0 : blocks_counted(size),
+        .tables = flags & CUDA_ARRAY3D_SPARSE ? size / TABLE_OF_SPARSE : 0,
         .flags = flags,
         .next = memories,
     };
     if (!device_take(context->device, memory->counted)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!tables_take(context->device, memory->tables)) {
+        device_give(context->device, memory->counted);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (memories != NULL) memories->previous = memory;
     memories = memory;
     return CUDA_SUCCESS;
@@ -163,6 +170,7 @@ static void forget_bytes(struct array *array) {
 /* Ends the array whose memory it is. driver.mutex held. */
 static void end(struct array_memory *memory) {
     device_give(memory->context->device, memory->counted);
+    tables_give(memory->context->device, memory->tables);
     if (memory->next != NULL) memory->next->previous = memory->previous;
     if (memory->previous != NULL) {
         memory->previous->next = memory->next;

@@ -10,8 +10,16 @@ static uint64_t steps(uint64_t size) {
     return size / STEP * STEP;
 }
 
+/* NVML lists none of it for the process. */
+static void give(CUdevice device, uint64_t size) {
+    state_unlist(&driver.state, driver.row[device], -(int64_t)size);
+    device_give(device, size);
+}
+
 bool tables_take(CUdevice device, uint64_t size) {
-    if (!device_take(device, steps(used[device] + size) - steps(used[device]))) return false;
+    uint64_t taken = steps(used[device] + size) - steps(used[device]);
+    if (!device_take(device, taken)) return false;
+    state_unlist(&driver.state, driver.row[device], (int64_t)taken);
     used[device] += size;
     return true;
 }
@@ -19,10 +27,10 @@ bool tables_take(CUdevice device, uint64_t size) {
 void tables_give(CUdevice device, uint64_t size) {
     uint64_t before = steps(used[device]);
     used[device] -= size < used[device] ? size : used[device]; /* what ended with the contexts is not there */
-    device_give(device, before - steps(used[device]));
+    give(device, before - steps(used[device]));
 }
 
 void tables_end_all(CUdevice device) {
-    device_give(device, steps(used[device]));
+    give(device, steps(used[device]));
     used[device] = 0;
 }

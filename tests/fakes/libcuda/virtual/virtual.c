@@ -122,18 +122,20 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-/* Whether something is mapped in the region of this number. */
+/* Whether something may be used in the region of this number. */
 static bool is_region_used(uint64_t region) {
-    for (uint64_t at = 0; at < TABLE_REGION; at += GRANULARITY)
-        if (mapping_at(region * TABLE_REGION + at) != NULL) return true;
+    for (uint64_t at = 0; at < TABLE_REGION; at += GRANULARITY) {
+        const struct block *mapping = mapping_at(region * TABLE_REGION + at);
+        if (mapping != NULL && mapping->access != 0) return true;
+    }
     return false;
 }
 
-/* Bytes of tables of the regions that this range touches and in which something is mapped, or nothing. */
-static uint64_t tables_of(uint64_t address, uint64_t size, bool mapped) {
+/* Bytes of tables of the regions that this range touches, where something may be used, or nothing. */
+static uint64_t tables_of(uint64_t address, uint64_t size, bool used) {
     uint64_t bytes = 0;
     for (uint64_t region = address / TABLE_REGION; region <= (address + size - 1) / TABLE_REGION; region++)
-        if (is_region_used(region) == mapped) bytes += TABLE;
+        if (is_region_used(region) == used) bytes += TABLE;
     return bytes;
 }
 
@@ -154,9 +156,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     if (offset != 0 || size != physical->size) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     if (partly_mapped(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     work_advance(); /* what was due before does not find it */
-    struct block *mapping = NULL;
-    if (take_tables(address, size))
-        mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
+    struct block *mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
     if (mapping == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     mapping->kind = BLOCK_MAPPING;
     return driver_leave(CUDA_SUCCESS);
@@ -190,11 +190,15 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
         if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) continue;
         if (location->id < 0 || location->id >= driver.device_count) result = CUDA_ERROR_INVALID_DEVICE;
     }
+    bool takes = result == CUDA_SUCCESS && access[count - 1].flags != 0;
+    if (takes && !take_tables(address, size)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t tables = tables_of(address, size, true);
     for (uint64_t done = 0; result == CUDA_SUCCESS && done < size;) {
         struct block *mapping = mapping_from(address + done);
         mapping->access = access[count - 1].flags;
         done += mapping->size;
     }
+    if (result == CUDA_SUCCESS && !takes) tables_give(0, tables - tables_of(address, size, true));
     return driver_leave(result);
 }
 

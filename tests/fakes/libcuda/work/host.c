@@ -19,7 +19,7 @@ struct pinned {
     bool allocated;
     unsigned flags;
     struct pinned *next;
-    CUdevice device; /* which has tables of it */
+    struct context *context; /* whose device has tables of it, and with which it ends */
 };
 
 static struct pinned *pinned;
@@ -43,17 +43,29 @@ static bool may_pin(uint64_t size) {
     return most == 0 || (there <= most && size <= most - there);
 }
 
-/* Small pieces that are allocated lie beside each other; what is registered lies where the program has it. */
-static uint64_t tables_of(uint64_t size, bool allocated) {
-    return size / TABLE_PAGES + (allocated ? 0 : TABLE);
+/* Whether nothing that is pinned lies in that many bytes' table. */
+static bool is_unused(uint64_t number, uint64_t span) {
+    return *find(number * span, span) == NULL;
 }
 
-static CUresult enter(CUdevice device, uint64_t address, uint64_t size, bool allocated, unsigned flags) {
+/* Bytes of tables of this kind that what lies there has for itself; it is not in the list. */
+static uint64_t own_tables(uint64_t address, uint64_t size, uint64_t span) {
+    uint64_t first = address / span, last = (address + size - 1) / span, count = is_unused(first, span);
+    if (last > first) count += last - first - 1 + is_unused(last, span);
+    return count * TABLE;
+}
+
+static uint64_t tables_of(uint64_t address, uint64_t size) {
+    return own_tables(address, size, TABLE_OF_HOST) + own_tables(address, size, TABLE_REGION);
+}
+
+static CUresult enter(struct context *context, uint64_t address, uint64_t size, bool allocated,
+                      unsigned flags) {
     if (!may_pin(size)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!tables_take(device, tables_of(size, allocated))) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!tables_take(context->device, tables_of(address, size))) return CUDA_ERROR_OUT_OF_MEMORY;
     struct pinned *new = malloc(sizeof *new);
     if (new == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    *new = (struct pinned){address, size, allocated, flags, pinned, device};
+    *new = (struct pinned){address, size, allocated, flags, pinned, context};
     pinned = new;
     return CUDA_SUCCESS;
 }
@@ -66,7 +78,7 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     if (address == NULL || size == 0 || flags > ALLOC_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    result = enter(context->device, (uint64_t)(uintptr_t)made, size, true, flags);
+    result = enter(context, (uint64_t)(uintptr_t)made, size, true, flags);
     if (result == CUDA_SUCCESS)
         *address = made;
     else
@@ -76,6 +88,24 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
 
 CUresult cuMemAllocHost_v2(void **address, size_t size) {
     return cuMemHostAlloc(address, size, 0);
+}
+
+/* Ends what the link leads to. */
+static void end(struct pinned **link) {
+    struct pinned *found = *link;
+    *link = found->next;
+    tables_give(found->context->device, tables_of(found->address, found->size));
+    if (found->allocated) munmap((void *)(uintptr_t)found->address, found->size);
+    free(found);
+}
+
+void host_end_all(struct context *context) {
+    struct pinned **link = &pinned;
+    while (*link != NULL)
+        if ((*link)->context == context)
+            end(link);
+        else
+            link = &(*link)->next;
 }
 
 /* Ends the memory that begins at the address and was made so. */
@@ -88,10 +118,7 @@ static CUresult leave(void *address, bool allocated, CUresult unknown) {
     bool known =
         found != NULL && found->address == (uint64_t)(uintptr_t)address && found->allocated == allocated;
     if (!known) return driver_leave(unknown);
-    *link = found->next;
-    tables_give(found->device, tables_of(found->size, allocated));
-    if (allocated) munmap(address, found->size);
-    free(found);
+    end(link);
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -107,7 +134,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
     if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (address == NULL || size == 0 || flags > REGISTER_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (*find(at, size) != NULL) return driver_leave(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    return driver_leave(enter(context->device, at, size, false, flags));
+    return driver_leave(enter(context, at, size, false, flags));
 }
 
 CUresult cuMemHostUnregister(void *address) {

@@ -12,6 +12,10 @@
 /* Whether the address lies in allocated or registered memory of the host. driver.mutex held. */
 bool host_is_registered(uint64_t address);
 
+/* The context ends, and with it what was pinned while it was current. driver.mutex held. */
+struct context;
+void host_end_all(struct context *context);
+
 CUDA_EXPORT CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags);
 CUDA_EXPORT CUresult cuMemAllocHost_v2(void **address, size_t size);
 CUDA_EXPORT CUresult cuMemFreeHost(void *address);

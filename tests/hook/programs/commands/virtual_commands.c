@@ -48,11 +48,18 @@ static pid_t lend(void) {
     _exit(0);
 }
 
-/* maptimes HANDLE ADDRESS STRIDE COUNT: maps a handle of 2 MiB so often; prints how often that succeeded. */
+/* maptimes HANDLE ADDRESS STRIDE COUNT: maps a handle of 2 MiB so often, to be written; prints how often that
+ * succeeded. */
 static CUresult map_times(const size_t *number, uint64_t *done) {
+    const int access[] = {1, 0, 3};
     CUresult result = CUDA_SUCCESS;
-    for (*done = 0; result == CUDA_SUCCESS && *done < number[3]; *done += result == CUDA_SUCCESS)
-        result = cuda.cuMemMap(number[1] + *done * number[2], 2 << 20, 0, number[0], 0);
+    CUresult (*call)(uint64_t, size_t, const int *, size_t) =
+        (CUresult (*)(uint64_t, size_t, const int *, size_t))driver_symbol("cuMemSetAccess");
+    for (*done = 0; result == CUDA_SUCCESS && *done < number[3]; *done += result == CUDA_SUCCESS) {
+        size_t address = number[1] + *done * number[2];
+        result = cuda.cuMemMap(address, 2 << 20, 0, number[0], 0);
+        if (result == CUDA_SUCCESS) result = call(address, 2 << 20, access, 1);
+    }
     return result;
 }
 
