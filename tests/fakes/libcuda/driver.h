@@ -41,6 +41,8 @@ struct context {
     bool heap_taken, printf_taken;
     uint64_t runtime;            /* bytes that the device runtime has taken */
     struct store graphs, queues; /* of executable graphs, and of streams */
+    struct own_stream *own;      /* default streams of threads */
+    uint64_t life;               /* another number each time that it begins */
 };
 
 enum driver_phase {

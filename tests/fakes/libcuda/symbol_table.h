@@ -106,6 +106,8 @@
     X(cuStreamDestroy, 4000, cuStreamDestroy_v2, false)                                                      \
     X(cuStreamSynchronize, 2000, cuStreamSynchronize, false)                                                 \
     X(cuStreamSynchronize, 7000, cuStreamSynchronize_ptsz, true)                                             \
+    X(cuStreamGetFlags, 5050, cuStreamGetFlags, false)                                                       \
+    X(cuStreamGetFlags, 7000, cuStreamGetFlags_ptsz, true)                                                   \
     X(cuStreamQuery, 2000, cuStreamQuery, false)                                                             \
     X(cuStreamQuery, 7000, cuStreamQuery_ptsz, true)                                                         \
     X(cuMemAllocAsync, 11020, cuMemAllocAsync, false)                                                        \

@@ -22,6 +22,7 @@ static _Thread_local struct {
     CUcontext handle;
 } stack[STACK_MAX];
 static _Thread_local unsigned depth;
+static uint64_t last_life;
 
 struct context *context_current(void) {
     return depth == 0 ? NULL : stack[depth - 1].context;
@@ -83,6 +84,7 @@ static bool start(struct context *context) {
     context->runtime = 0;
     context->graphs = (struct store){0};
     context->queues = (struct store){.size = FIRST_QUEUES};
+    context->life = ++last_life;
     context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
 }
@@ -91,6 +93,7 @@ static bool start(struct context *context) {
 static void end(struct context *context) {
     if (!context->alive) return;
     work_drop(context);
+    stream_end_own(context);
     memory_free_all(context);
     array_end_all(context);
     host_end_all(context);

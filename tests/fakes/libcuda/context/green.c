@@ -131,7 +131,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *gree
 }
 
 CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgreenCtx *green) {
-    return cuStreamGetCtx_v2(stream, context, green);
+    return cuStreamGetCtx_v2(stream == NULL ? CU_STREAM_PER_THREAD : stream, context, green);
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
@@ -145,7 +145,7 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
 }
 
 CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context) {
-    return cuStreamGetCtx(stream, context);
+    return cuStreamGetCtx(stream == NULL ? CU_STREAM_PER_THREAD : stream, context);
 }
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
@@ -158,5 +158,5 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
 }
 
 CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device) {
-    return cuStreamGetDevice(stream, device);
+    return cuStreamGetDevice(stream == NULL ? CU_STREAM_PER_THREAD : stream, device);
 }

@@ -17,9 +17,16 @@ static bool is_default(CUstream stream) {
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
+/* The default stream of a call's twin is the thread's. */
+static CUstream twin(CUstream stream) {
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
+
 CUresult driver_enter_stream(CUstream handle, struct context **context) {
-    if (is_default(handle)) return driver_enter_context(context);
-    CUresult result = driver_enter();
+    CUresult result = is_default(handle) ? driver_enter_context(context) : driver_enter();
+    if (result == CUDA_SUCCESS && handle == CU_STREAM_PER_THREAD && stream_own(*context) == NULL)
+        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (is_default(handle)) return result;
     if (result != CUDA_SUCCESS) return result;
     const struct stream *stream = handle_find(HANDLE_STREAM, handle);
     if (stream == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
@@ -75,7 +82,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 /* The graph that is captured in the stream, or NULL. */
 static struct graph *captured_in(CUstream handle) {
-    const struct stream *stream = is_default(handle) ? NULL : handle_find(HANDLE_STREAM, handle);
+    const struct stream *stream = stream_named(handle);
     return stream == NULL || stream->capture == NULL ? NULL : stream->capture->graph;
 }
 
@@ -106,7 +113,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    return synchronise(stream == NULL ? CU_STREAM_PER_THREAD : stream, true);
+    return synchronise(twin(stream), true);
 }
 
 static CUresult query(CUstream stream, bool per_thread) {
@@ -124,6 +131,20 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuStreamQuery_ptsz(CUstream stream) {
     return query(stream, true);
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned *flags) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_stream(handle, &context);
+    if (result != CUDA_SUCCESS) return result;
+    if (flags == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    const struct stream *stream = stream_named(handle);
+    *flags = stream == NULL || stream->blocking ? 0 : NON_BLOCKING;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned *flags) {
+    return cuStreamGetFlags(twin(stream), flags);
 }
 
 static CUresult allocate(struct pool *pool, uint64_t size, CUstream stream, CUdeviceptr *address) {
@@ -148,7 +169,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream) {
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream) {
-    return cuMemAllocAsync(address, size, stream);
+    return cuMemAllocAsync(address, size, twin(stream));
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool handle, CUstream stream) {
@@ -162,7 +183,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream) {
-    return cuMemAllocFromPoolAsync(address, size, pool, stream);
+    return cuMemAllocFromPoolAsync(address, size, pool, twin(stream));
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -176,5 +197,5 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
-    return cuMemFreeAsync(address, stream == NULL ? CU_STREAM_PER_THREAD : stream);
+    return cuMemFreeAsync(address, twin(stream));
 }

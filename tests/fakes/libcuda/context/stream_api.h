@@ -57,6 +57,8 @@ typedef struct {
 _Static_assert(sizeof(CUmemPoolProps) == 88, "as in cuda.h");
 
 CUDA_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags);
+CUDA_EXPORT CUresult cuStreamGetFlags(CUstream stream, unsigned *flags);
+CUDA_EXPORT CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned *flags);
 CUDA_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
 CUDA_EXPORT CUresult cuStreamDestroy(CUstream stream);
 CUDA_EXPORT CUresult cuStreamDestroy_v2(CUstream stream);

@@ -41,12 +41,12 @@ bool capture_breaks(const struct context *context) {
     return broken;
 }
 
-/* driver_enter, and finds a stream that can capture: the default streams cannot. */
+/* driver_enter, and finds a stream that can capture: the legacy one cannot. */
 static CUresult enter_capturable(CUstream handle, struct stream **stream) {
     struct context *context = NULL;
     CUresult result = driver_enter_stream(handle, &context);
     if (result != CUDA_SUCCESS) return result;
-    *stream = handle_find(HANDLE_STREAM, handle);
+    *stream = stream_named(handle);
     return *stream != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
@@ -68,7 +68,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
-    return cuStreamBeginCapture_v2(stream, mode);
+    return cuStreamBeginCapture_v2(stream == NULL ? CU_STREAM_PER_THREAD : stream, mode);
 }
 
 CUresult capture_join(struct stream *stream, const struct capture *wanted) {
@@ -126,7 +126,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph) {
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    return cuStreamEndCapture(stream, graph);
+    return cuStreamEndCapture(stream == NULL ? CU_STREAM_PER_THREAD : stream, graph);
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, int *status) {
@@ -134,7 +134,7 @@ CUresult cuStreamIsCapturing(CUstream handle, int *status) {
     CUresult result = driver_enter_stream(handle, &context);
     if (result != CUDA_SUCCESS) return result;
     if (status == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    const struct stream *stream = handle_find(HANDLE_STREAM, handle);
+    const struct stream *stream = stream_named(handle);
     const struct capture *capture = stream == NULL ? NULL : stream->capture;
     *status = capture == NULL    ? CU_STREAM_CAPTURE_STATUS_NONE
               : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
@@ -143,7 +143,7 @@ CUresult cuStreamIsCapturing(CUstream handle, int *status) {
 }
 
 CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status) {
-    return cuStreamIsCapturing(stream, status);
+    return cuStreamIsCapturing(stream == NULL ? CU_STREAM_PER_THREAD : stream, status);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(int *mode) {

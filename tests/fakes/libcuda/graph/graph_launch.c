@@ -253,7 +253,7 @@ CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
-    return cuGraphUpload(exec, stream);
+    return cuGraphUpload(exec, stream == NULL ? CU_STREAM_PER_THREAD : stream);
 }
 
 static CUresult launch_in(CUgraphExec handle, CUstream stream, bool per_thread) {

@@ -23,6 +23,15 @@ struct stream {
 /* A stream with its queues; NULL: the device has no room. driver.mutex held. */
 struct stream *stream_new(struct context *context);
 
+/* The default stream of the calling thread in the context, made if it is not there; NULL likewise.
+ * driver.mutex held. Whether it was found last, with no lock. All of a context that ends. */
+struct stream *stream_own(struct context *context);
+bool stream_own_is_known(const struct context *context);
+void stream_end_own(struct context *context);
+
+/* What the handle names; NULL for the legacy stream, and for none. */
+struct stream *stream_named(CUstream handle);
+
 struct pool {
     struct handle handle; /* forgotten once destroyed, though blocks of it may still live */
     struct arena arena;

@@ -118,7 +118,7 @@ bool module_grow(const struct module *handle) {
 CUresult module_launch(struct function *function, CUstream handle) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
-    const struct stream *stream = (uintptr_t)handle <= 2 ? NULL : handle_find(HANDLE_STREAM, handle);
+    const struct stream *stream = stream_named(handle);
     bool recorded = stream != NULL && stream->capture != NULL;
     bool grown = recorded || grow(function->module, function->module->context);
     driver_leave(CUDA_SUCCESS);

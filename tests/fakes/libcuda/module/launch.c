@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libcuda/graph/graph.h"
+#include "libcuda/memory/pool.h"
 #include "libcuda/module/module.h"
 #include "libcuda/work/work.h"
 
@@ -60,14 +61,13 @@ static bool is_of_another(const struct function *function, const struct context 
     return function->module->handle.kind == HANDLE_MODULE && function->module->context != context;
 }
 
-static CUresult submit(const struct function *function, CUstream stream, bool per_thread, void **parameters,
-                       void **extra) {
+static CUresult submit(const struct function *function, CUstream stream, void **parameters, void **extra) {
     struct operation operation = {.kind = OPERATION_KERNEL,
                                   .kernel = function->kernel,
                                   .lasts = function->module->lasts,
                                   .module = function->module};
     struct lane lane;
-    CUresult result = work_enter(stream, per_thread, &lane);
+    CUresult result = work_enter(stream, false, &lane);
     if (result != CUDA_SUCCESS) return result;
     if (is_of_another(function, lane.context)) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     if (!read_arguments(&operation, parameters, extra)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -80,6 +80,7 @@ static CUresult launch(struct function *function, bool empty, CUstream stream, b
         return CUDA_ERROR_NOT_INITIALIZED;
     }
     if (context_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    if (per_thread && stream == NULL) stream = CU_STREAM_PER_THREAD;
     if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
     if (empty) return CUDA_ERROR_INVALID_VALUE;
     struct module *module = function->module;
@@ -91,8 +92,9 @@ static CUresult launch(struct function *function, bool empty, CUstream stream, b
     }
     /* No lock for a kernel that does nothing in no time: a benchmark of launches should not measure one. */
     bool nothing = function->kernel == KERNEL_NONE && module->lasts == 0;
-    if (nothing && !driver_is_stopped() && !capture_any()) return context_current()->error;
-    return submit(function, stream, per_thread, parameters, extra);
+    bool there = stream != CU_STREAM_PER_THREAD || stream_own_is_known(context_current());
+    if (nothing && there && !driver_is_stopped() && !capture_any()) return context_current()->error;
+    return submit(function, stream, parameters, extra);
 }
 
 #define EMPTY (grid_x == 0 || grid_y == 0 || grid_z == 0 || block_x == 0 || block_y == 0 || block_z == 0)

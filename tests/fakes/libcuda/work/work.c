@@ -229,16 +229,12 @@ void work_unmapping(uint64_t address, uint64_t size) {
 }
 
 CUresult work_enter(CUstream handle, bool per_thread, struct lane *lane) {
-    static _Thread_local char own; /* whose address names the thread's default stream */
     *lane = (struct lane){.blocking = true};
+    if (handle == NULL && per_thread) handle = CU_STREAM_PER_THREAD;
     CUresult result = driver_enter_stream(handle, &lane->context);
     if (result != CUDA_SUCCESS) return result;
-    if (handle == CU_STREAM_PER_THREAD || (handle == NULL && per_thread)) {
-        lane->stream = &own;
-    } else if (handle != NULL && handle != CU_STREAM_LEGACY) {
-        lane->made = handle_find(HANDLE_STREAM, handle);
-        lane->stream = lane->made;
-        lane->blocking = lane->made->blocking;
-    }
+    lane->made = stream_named(handle);
+    lane->stream = lane->made;
+    if (lane->made != NULL) lane->blocking = lane->made->blocking;
     return CUDA_SUCCESS;
 }

@@ -21,12 +21,12 @@
 struct event;
 struct stream;
 
-/* Where work goes: a stream, or one of the default streams. */
+/* Where work goes: a stream, or the legacy stream. */
 struct lane {
     struct context *context;
     const void *stream;  /* NULL: the legacy stream */
     bool blocking;       /* waits for the legacy stream, and that waits for it */
-    struct stream *made; /* by cuStreamCreate, or NULL */
+    struct stream *made; /* NULL: the legacy stream */
 };
 
 /* driver_enter, and finds the lane of a stream. CUDA_ERROR_INVALID_HANDLE for an unknown one. */
