@@ -33,6 +33,7 @@ STACK = (
     "residency",
     "functions",
     "code",
+    "streams",
     "mapped",
     "graphs",
     "calls",

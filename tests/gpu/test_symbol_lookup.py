@@ -7,7 +7,7 @@ from pathlib import Path
 from containers import Start
 
 TABLES = Path(__file__).parents[2] / "hook/src/tables"
-LISTS = "".join((TABLES / name).read_text() for name in ("hooked_calls.h", "gated_calls.h"))
+LISTS = "".join((TABLES / name).read_text() for name in ("hooked_calls.h", "gated_calls.h", "stream_calls.h"))
 HOOKED = dict(re.findall(r"^    X\((\w+), (\w+), \d+", LISTS, re.MULTILINE))
 HOOK = "libconvgpu.so"
 Place = list

@@ -12,8 +12,9 @@ def _read(name: str) -> dict[str, str]:
 
 
 GATED = _read("gated_calls.h")
-HOOKED = _read("hooked_calls.h") | GATED
-"""Symbol to base name, as the two lists have them: the submissions, and with them all other calls."""
+PASSED = _read("stream_calls.h")
+HOOKED = _read("hooked_calls.h") | GATED | PASSED
+"""Symbol to base name, as the lists have them: the submissions, others with a stream, and with them all other calls."""
 NVML = re.findall(r"X\((nvml\w+), \(", (_TABLES / "nvml_calls.h").read_text())
 
 

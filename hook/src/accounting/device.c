@@ -17,9 +17,9 @@ static struct allocations owners =
 /* Number + 1 of each ordinal once it is known; 0 before. */
 static _Atomic int known[MAX_ORDINALS];
 static _Atomic uint64_t warned; /* bit N: the line about ordinal N was printed */
-static _Atomic uint32_t epoch = 1;
+_Atomic uint32_t device_epoch = 1;
 
-/* What this thread found last, valid while `epoch` is the same. */
+/* What this thread found last, valid while `device_epoch` is the same. */
 static _Thread_local struct {
     uint32_t epoch;
     int device;
@@ -67,7 +67,7 @@ CUresult device_current(CUcontext *context, int *device) {
     CUresult result = DRIVER(cuCtxGetCurrent, context);
     if (result != CUDA_SUCCESS) return result;
     if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
-    uint32_t now = atomic_load_explicit(&epoch, memory_order_acquire);
+    uint32_t now = atomic_load_explicit(&device_epoch, memory_order_acquire);
     if (last.epoch == now && last.context == *context) {
         *device = last.device;
         *context = last.owner;
@@ -102,7 +102,11 @@ void device_forget_owner(CUcontext context) {
 }
 
 void device_contexts_changed(void) {
-    atomic_fetch_add(&epoch, 1);
+    atomic_fetch_add(&device_epoch, 1);
+}
+
+size_t device_greens(void) {
+    return allocations_count(&owners);
 }
 
 bool device_push(CUcontext context) {
@@ -133,7 +137,7 @@ void device_refuse(CUdevice ordinal) {
 static void device_reset(void) {
     memset((void *)known, 0, sizeof known);
     warned = 0;
-    epoch++;
+    device_epoch++;
     allocations_reset(&owners);
 }
 

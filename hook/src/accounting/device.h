@@ -8,6 +8,7 @@
 
 #include "tables/driver.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 enum { DEVICE_UNKNOWN = -1 };
@@ -34,8 +35,15 @@ void device_forget_owner(CUcontext context);
 bool device_push(CUcontext context);
 void device_pop(bool pushed);
 
-/* Contexts were created or destroyed: a handle may name another one now. */
+/* Contexts were created, or destroyed: a handle may name another one now. After a creation before the program
+ * has the handle. */
 void device_contexts_changed(void);
+
+/* Changes with that; never 0. */
+extern _Atomic uint32_t device_epoch;
+
+/* How many green contexts live. A new one counts before the epoch changes. */
+size_t device_greens(void);
 
 /* Says, once for each ordinal, that it has no limit here. */
 void device_refuse(CUdevice ordinal);

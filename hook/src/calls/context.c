@@ -61,8 +61,9 @@ static CUresult context_create_charged(struct creation *creation, struct device_
     if (result == CUDA_SUCCESS) {
         account_add_context((uint32_t)device, creation->charge.size);
         growth_context_made(device);
-        functions_forget(); /* kernels of libraries have one form more, before another thread gets the context
-                             */
+        /* Before another thread gets the context: kernels of libraries have one form more. */
+        device_contexts_changed();
+        functions_forget();
     }
     if (result == CUDA_SUCCESS && primary) {
         primary->charged = true;
@@ -84,7 +85,6 @@ CUresult context_create(int device, struct creation *creation, struct device_con
     if (result != CUDA_SUCCESS) return result;
     do result = context_create_charged(creation, primary);
     while (charge_again(&creation->charge, result, round++));
-    device_contexts_changed();
     return result;
 }
 

@@ -10,6 +10,7 @@
 #include "gate/gate.h"
 #include "nvml/nvml.h"
 #include "scheduler/session.h"
+#include "streams/thread_stream.h"
 #include "tables/driver.h"
 
 #include <dlfcn.h>
@@ -39,23 +40,51 @@ static enum entry enter_memory(void) {
     return ENTRY_HOOK;
 }
 
-#define EXPORT_CALL(symbol, base, since, stream, gate, parameters, arguments)                                \
+/* `ready`: what must be done besides, before the hook or the driver answers. */
+#define EXPORT(symbol, gate, parameters, arguments, ready)                                                   \
     EXPORTED CUresult symbol parameters;                                                                     \
     CUresult symbol parameters {                                                                             \
         if (!driver_load()) return CUDA_ERROR_NOT_INITIALIZED;                                               \
         enum entry entry = inside_driver ? ENTRY_DRIVER : ENTRY_##gate;                                      \
-        if (entry == ENTRY_HOOK) return hooked_##symbol arguments;                                           \
         if (entry == ENTRY_REFUSED) return CUDA_ERROR_SYSTEM_NOT_READY;                                      \
+        CUresult result = ready;                                                                             \
+        if (result != CUDA_SUCCESS) return result;                                                           \
+        if (entry == ENTRY_HOOK) return hooked_##symbol arguments;                                           \
         inside_driver++;                                                                                     \
-        CUresult result = driver.symbol ? driver.symbol arguments : CUDA_ERROR_NOT_FOUND;                    \
+        result = driver.symbol ? driver.symbol arguments : CUDA_ERROR_NOT_FOUND;                             \
         inside_driver--;                                                                                     \
         return result;                                                                                       \
     }
-CONVGPU_HOOKED_CALLS(EXPORT_CALL)
 
-/* Exported by gated.c. */
+#define EXPORT_CALL(symbol, base, since, twin, gate, parameters, arguments)                                  \
+    EXPORT(symbol, gate, parameters, arguments, CUDA_SUCCESS)
+CONVGPU_HOOKED_OTHER_CALLS(EXPORT_CALL)
+
+/* The default stream of the thread is made first. */
+#define EXPORT_STREAM_CALL(symbol, base, since, twin, gate, parameters, arguments)                           \
+    EXPORT(symbol, gate, parameters, arguments,                                                              \
+           IS_OWN_##twin((uintptr_t)stream) ? thread_stream_ready(#base) : CUDA_SUCCESS)
+CONVGPU_HOOKED_STREAM_CALLS(EXPORT_STREAM_CALL)
+
+/* CUDA_GRAPH_INSTANTIATE_PARAMS: the stream that an executable graph is uploaded in, if it is. */
+static uintptr_t upload_stream(const void *parameters) {
+    static const uint64_t UPLOAD = 2;
+    const struct {
+        uint64_t flags;
+        uintptr_t stream;
+    } *asked = parameters;
+    return asked && asked->flags & UPLOAD ? asked->stream : CU_STREAM_LEGACY;
+}
+
+#define EXPORT_UPLOAD_CALL(symbol, base, since, twin, gate, declared, given)                                 \
+    EXPORT(symbol, gate, declared, given,                                                                    \
+           IS_OWN_##twin(upload_stream(parameters)) ? thread_stream_ready(#base) : CUDA_SUCCESS)
+CONVGPU_HOOKED_UPLOAD_CALLS(EXPORT_UPLOAD_CALL)
+
+/* Exported by gated.c and passed.c. */
 #define DECLARE_GATED(symbol, base, since, stream, words, on) CUresult symbol(CONVGPU_PARAMETERS_##words);
 CONVGPU_GATED_CALLS(DECLARE_GATED)
+CONVGPU_STREAM_CALLS(DECLARE_GATED)
 
 #define EXPORT_NVML(symbol, parameters, arguments)                                                           \
     EXPORTED int symbol parameters;                                                                          \
@@ -83,7 +112,7 @@ struct hooked_call {
     {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
 #define LIST_NVML(symbol, parameters, arguments) {#symbol, #symbol, 0, CONVGPU_STREAM_NONE, (void *)symbol},
 static const struct hooked_call calls[] = {
-    CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_GATED_CALLS(LIST_GATED)
+    CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_GATED_CALLS(LIST_GATED) CONVGPU_STREAM_CALLS(LIST_GATED)
         CONVGPU_NVML_CALLS(LIST_NVML){"dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
     {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };

@@ -10,7 +10,7 @@
 struct driver driver;
 _Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
 
-/* In place of a gated call: those are called without a look at the pointer. */
+/* In place of a gated call, or one that is passed on: those are called without a look at the pointer. */
 static CUresult driver_lacks(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -29,12 +29,15 @@ bool driver_load(void) {
 #define LOAD_HOOKED(symbol, base, since, stream, gate, parameters, arguments)                                \
     loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
 #define LOAD_DRIVER(symbol, parameters) loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
-#define LOAD_GATED(symbol, base, since, stream, words, on)                                                   \
-    loaded.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))libc_dlsym()(handle, #symbol);                 \
-    if (!loaded.symbol) loaded.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))(void *)driver_lacks;
+#define LOAD_WORDS(member, symbol, words)                                                                    \
+    member = (CUresult (*)(CONVGPU_PARAMETERS_##words))libc_dlsym()(handle, #symbol);                        \
+    if (!member) member = (CUresult (*)(CONVGPU_PARAMETERS_##words))(void *)driver_lacks;
+#define LOAD_GATED(symbol, base, since, stream, words, on)  LOAD_WORDS(loaded.symbol, symbol, words)
+#define LOAD_PASSED(symbol, base, since, stream, words, on) LOAD_WORDS(loaded.passed.symbol, symbol, words)
         CONVGPU_HOOKED_CALLS(LOAD_HOOKED)
         CONVGPU_GATED_CALLS(LOAD_GATED)
         CONVGPU_DRIVER_CALLS(LOAD_DRIVER)
+        CONVGPU_STREAM_CALLS(LOAD_PASSED)
     }
     inside_driver--;
     if (!handle) return false;

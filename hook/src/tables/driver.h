@@ -145,6 +145,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
 
 #include "tables/gated_calls.h"
 #include "tables/hooked_calls.h"
+#include "tables/stream_calls.h"
 
 #define CONVGPU_DRIVER_FILE "libcuda.so.1"
 
@@ -181,6 +182,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
+    X(cuStreamGetFlags, (CUstream stream, unsigned *flags))                                                  \
     X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \
     X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
     X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
@@ -195,9 +197,12 @@ struct driver {
     CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOKED)
     CONVGPU_GATED_CALLS(CONVGPU_DECLARE_GATED)
     CONVGPU_DRIVER_CALLS(CONVGPU_DECLARE_DRIVER)
+    struct {
+        CONVGPU_STREAM_CALLS(CONVGPU_DECLARE_GATED)
+    } passed; /* as they came: the hook uses some of them itself, with their types */
 };
-extern struct driver driver; /* a member is NULL when the driver lacks it, or, for a gated call, returns
-                                CUDA_ERROR_NOT_FOUND; read only after driver_load() */
+extern struct driver driver; /* a member is NULL when the driver lacks it, or, for a call of gated_calls.h or
+                                stream_calls.h, returns CUDA_ERROR_NOT_FOUND; read only after driver_load() */
 
 /* Opens the driver once, and fills the table. False when there is none, or when its own constructors ask.
  * Takes no lock of ours (the linker may hold its own). */

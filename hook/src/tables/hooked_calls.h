@@ -17,12 +17,69 @@
  *            MEMORY(takes)    as SESSION; and while the process is suspended, the call waits
  *
  * Submissions, which wait while the process is suspended and are not hooked otherwise, stand in
- * gated_calls.h.
+ * gated_calls.h; others that are only given a stream in stream_calls.h.
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
-#define CONVGPU_HOOKED_CALLS(X)                                                                              \
+/* Those that are given a stream, and call it `stream`. */
+#define CONVGPU_HOOKED_STREAM_CALLS(X)                                                                       \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \
+      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ, MEMORY(address &&size > 0),                        \
+      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE, MEMORY(address &&size > 0 && pool),     \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
+      MEMORY(address &&size > 0 && pool),                                                                    \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
+      (address, stream))                                                                                     \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
+      (address, stream))                                                                                     \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, NONE, (CUstream stream), (stream))               \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
+    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, NONE, NONE, (CUstream stream), (stream))            \
+    X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, PTSZ, NONE, (CUstream stream), (stream))       \
+    X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, NONE, NONE, (CUstream stream, int mode),         \
+      (stream, mode))                                                                                        \
+    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 10010, PTSZ, NONE, (CUstream stream, int mode),    \
+      (stream, mode))                                                                                        \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, NONE, NONE,                           \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
+      (stream, graph, nodes, edges, count, mode))                                                            \
+    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, 12030, PTSZ, NONE,                      \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
+      (stream, graph, nodes, edges, count, mode))                                                            \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, NONE, NONE,                       \
+      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
+      (stream, mode, graph, callback, argument))                                                             \
+    X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, 13030, PTSZ, NONE,                  \
+      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
+      (stream, mode, graph, callback, argument))                                                             \
+    X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010, NONE, NONE,                               \
+      (CUstream stream, void *parameters), (stream, parameters))                                             \
+    X(cuStreamBeginCaptureToCig_ptsz, cuStreamBeginCaptureToCig, 13010, PTSZ, NONE,                          \
+      (CUstream stream, void *parameters), (stream, parameters))                                             \
+    X(cuStreamEndCapture, cuStreamEndCapture, 10000, NONE, NONE, (CUstream stream, CUgraph * graph),         \
+      (stream, graph))                                                                                       \
+    X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, PTSZ, NONE, (CUstream stream, CUgraph * graph),    \
+      (stream, graph))                                                                                       \
+    X(cuStreamEndCaptureToCig, cuStreamEndCaptureToCig, 13010, NONE, NONE, (CUstream stream), (stream))      \
+    X(cuStreamEndCaptureToCig_ptsz, cuStreamEndCaptureToCig, 13010, PTSZ, NONE, (CUstream stream), (stream)) \
+    X(cuStreamDestroy, cuStreamDestroy, 2000, NONE, NONE, (CUstream stream), (stream))                       \
+    X(cuStreamDestroy_v2, cuStreamDestroy, 4000, NONE, NONE, (CUstream stream), (stream))
+
+/* Those that may be given one in their parameters. */
+#define CONVGPU_HOOKED_UPLOAD_CALLS(X)                                                                       \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE, MEMORY(exec &&graph),         \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ, MEMORY(exec &&graph),    \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))
+
+#define CONVGPU_HOOKED_OTHER_CALLS(X)                                                                        \
     X(cuInit, cuInit, 2000, NONE, SESSION(true), (unsigned flags), (flags))                                  \
     X(cuMemAlloc, cuMemAlloc, 2000, NONE, MEMORY(address &&size > 0), (uint32_t *address, unsigned size),    \
       (address, size))                                                                                       \
@@ -50,21 +107,6 @@
     X(cuMemHostUnregister, cuMemHostUnregister, 4000, NONE, NONE, (void *address), (address))                \
     X(cuMemFree, cuMemFree, 2000, NONE, NONE, (uint32_t address), (address))                                 \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, NONE, (CUdeviceptr address), (address))                           \
-    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \
-      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
-    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ, MEMORY(address &&size > 0),                        \
-      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE, MEMORY(address &&size > 0 && pool),     \
-      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
-      (address, size, pool, stream))                                                                         \
-    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
-      MEMORY(address &&size > 0 && pool),                                                                    \
-      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
-      (address, size, pool, stream))                                                                         \
-    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
-      (address, stream))                                                                                     \
-    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
-      (address, stream))                                                                                     \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE, MEMORY(pool &&properties),                              \
       (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, NONE, (CUmemoryPool pool), (pool))                    \
@@ -112,10 +154,6 @@
       (exec, graph, error_node, text, size))                                                                 \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE, MEMORY(exec &&graph),           \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))                   \
-    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE, MEMORY(exec &&graph),         \
-      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
-    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ, MEMORY(exec &&graph),    \
-      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, NONE, (CUgraphExec exec), (exec))                 \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, NONE, (CUdevice device), (device))            \
     X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, SESSION(unused || total), (unsigned *unused, unsigned *total), \
@@ -165,8 +203,6 @@
       (CUgraphExec exec, CUgraph graph, void *node, void *info), (exec, graph, node, info))                  \
     X(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, NONE, MEMORY(exec &&graph),                            \
       (CUgraphExec exec, CUgraph graph, void *info), (exec, graph, info))                                    \
-    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, NONE, (CUstream stream), (stream))               \
-    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, NONE, (void), ())                                      \
     X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, NONE, (CUcontext context), (context))              \
     X(cuModuleLoad, cuModuleLoad, 2000, NONE, MEMORY(module), (void **module, const char *file),             \
@@ -246,36 +282,6 @@
       (CUgraphNode node, struct node_parameters * parameters), (node, parameters))                           \
     X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, NONE, NONE,                                 \
       (CUgraphExec exec, CUgraphNode node, struct node_parameters * parameters), (exec, node, parameters))   \
-    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, NONE, NONE, (CUstream stream), (stream))            \
-    X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, PTSZ, NONE, (CUstream stream), (stream))       \
-    X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, NONE, NONE, (CUstream stream, int mode),         \
-      (stream, mode))                                                                                        \
-    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 10010, PTSZ, NONE, (CUstream stream, int mode),    \
-      (stream, mode))                                                                                        \
-    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, NONE, NONE,                           \
-      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
-      (stream, graph, nodes, edges, count, mode))                                                            \
-    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, 12030, PTSZ, NONE,                      \
-      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
-      (stream, graph, nodes, edges, count, mode))                                                            \
-    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, NONE, NONE,                       \
-      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
-      (stream, mode, graph, callback, argument))                                                             \
-    X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, 13030, PTSZ, NONE,                  \
-      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
-      (stream, mode, graph, callback, argument))                                                             \
-    X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010, NONE, NONE,                               \
-      (CUstream stream, void *parameters), (stream, parameters))                                             \
-    X(cuStreamBeginCaptureToCig_ptsz, cuStreamBeginCaptureToCig, 13010, PTSZ, NONE,                          \
-      (CUstream stream, void *parameters), (stream, parameters))                                             \
-    X(cuStreamEndCapture, cuStreamEndCapture, 10000, NONE, NONE, (CUstream stream, CUgraph * graph),         \
-      (stream, graph))                                                                                       \
-    X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, PTSZ, NONE, (CUstream stream, CUgraph * graph),    \
-      (stream, graph))                                                                                       \
-    X(cuStreamEndCaptureToCig, cuStreamEndCaptureToCig, 13010, NONE, NONE, (CUstream stream), (stream))      \
-    X(cuStreamEndCaptureToCig_ptsz, cuStreamEndCaptureToCig, 13010, PTSZ, NONE, (CUstream stream), (stream)) \
-    X(cuStreamDestroy, cuStreamDestroy, 2000, NONE, NONE, (CUstream stream), (stream))                       \
-    X(cuStreamDestroy_v2, cuStreamDestroy, 4000, NONE, NONE, (CUstream stream), (stream))                    \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, NONE, NONE,                                        \
       (void *data, int attribute, CUdeviceptr address), (data, attribute, address))                          \
     X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, NONE, NONE,                                      \
@@ -308,6 +314,11 @@
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE, NONE,                                              \
       (const char *name, void **function, int version, uint64_t flags, int *status),                         \
       (name, function, version, flags, status))
+
+#define CONVGPU_HOOKED_CALLS(X)                                                                              \
+    CONVGPU_HOOKED_STREAM_CALLS(X)                                                                           \
+    CONVGPU_HOOKED_UPLOAD_CALLS(X)                                                                           \
+    CONVGPU_HOOKED_OTHER_CALLS(X)
 
 enum convgpu_stream { CONVGPU_STREAM_NONE, CONVGPU_STREAM_PTSZ };
 

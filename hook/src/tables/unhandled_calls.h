@@ -3,7 +3,7 @@
  * The other list: calls that take, give or name memory, or could, by their names, and that are not hooked;
  * each with the reason. Not compiled into anything: tests/hook/interpose/test_coverage.py reads it, walks
  * cuda.h and fails when such a call stands neither here nor in hooked_calls.h or
- * gated_calls.h.
+ * gated_calls.h. Some stand in stream_calls.h as well, for the stream that they are given.
  *
  * X(base, reason)
  *

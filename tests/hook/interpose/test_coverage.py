@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-HOOKED = {
-    symbol: (base, int(since), stream)
-    for name in ("hooked_calls.h", "gated_calls.h")
-    for symbol, base, since, stream in re.findall(
-        r"X\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/tables" / name).read_text()
-    )
-}
+
+
+def rows(*names: str) -> dict[str, tuple[str, int, str]]:
+    """Base, version and stream of each symbol of these lists."""
+    return {
+        symbol: (base, int(since), stream)
+        for name in names
+        for symbol, base, since, stream in re.findall(
+            r"X\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/tables" / name).read_text()
+        )
+    }
+
+
+HOOKED = rows("hooked_calls.h", "gated_calls.h")
+LISTED = HOOKED | rows("stream_calls.h")
+"""With those that are only given a stream."""
+
 UNHANDLED_TEXT = (ROOT / "hook/src/tables/unhandled_calls.h").read_text()
 UNHANDLED = dict(re.findall(r"X\((\w+), ([A-Z]+)\)", UNHANDLED_TEXT.partition("CALLS(X)")[2]))
 
@@ -92,7 +102,36 @@ def test_no_call_is_on_both_lists_and_none_is_unknown() -> None:
     known = set().union(*(bases(read_header(package)) for package in HEADERS))
     known |= {"cuGraphInstantiateWithFlags"}  # cuda.h hides it behind a macro; cudaTypedefs.h names it
     assert sorted(set(UNHANDLED) - known - {"cuGetExportTable"}) == []
-    assert sorted(handled - known) == []
+    assert sorted({base for base, _since, _stream in LISTED.values()} - known) == []
+
+
+def streams(header: str) -> list[str]:
+    """Calls of a cuda.h that are given a stream and stand on no list."""
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    calls = re.findall(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(([^;]*?)\)\s*;", text)
+    given = {name for name, arguments in calls if re.search(r"\bCUstream\s+\w+", arguments)}
+    twins = {name for name in given if re.search(rf"__CUDA_API_PT[SD][ZS]\({name}\)", text)}
+    assert {"cuEventRecord", "cuStreamQuery", "cuMemAllocAsync", "cuStreamGetCaptureInfo_v2"} <= given
+    assert {"cuEventRecord", "cuStreamQuery", "cuMemAllocAsync"} <= twins
+    return sorted((given | {f"{name}_ptsz" for name in twins}) - set(LISTED))
+
+
+@pytest.mark.parametrize("package", HEADERS)
+def test_every_call_that_is_given_a_stream_is_on_a_list(package: str) -> None:
+    """It makes the default stream of its thread, if it is that one: half a MiB."""
+    assert streams(read_header(package)) == []
+
+
+@pytest.mark.parametrize(
+    ("declaration", "found"),
+    [
+        ("CUresult CUDAAPI cuStreamGetColour(CUstream hStream, int *colour);", ["cuStreamGetColour"]),
+        ("CUresult CUDAAPI cuEventRecord_v2(CUevent hEvent, CUstream hStream);", ["cuEventRecord_v2"]),
+        ("CUresult CUDAAPI cuStreamMake(CUstream *phStream);", []),
+    ],
+)
+def test_a_call_with_a_stream_of_a_cuda_to_come_is_missed(declaration: str, found: list[str]) -> None:
+    assert streams(read_header("nvidia-cuda-runtime") + "\n" + declaration) == found
 
 
 def test_every_reason_is_explained() -> None:
@@ -106,19 +145,19 @@ def test_the_versions_are_those_of_the_typedefs(package: str) -> None:
     pointers = re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", read_typedefs(package))
     given = {(base, int(version), bool(stream)) for base, version, stream in pointers}
     [newest] = re.findall(r"#define CUDA_VERSION (\d+)", read_header(package))
-    rows = {(base, since, stream != "NONE") for base, since, stream in HOOKED.values() if 0 < since <= int(newest)}
+    listed = {(base, since, stream != "NONE") for base, since, stream in LISTED.values() if 0 < since <= int(newest)}
     only_older = {("cuGetProcAddress", 11030, False), ("cuCtxCreate", 3020, False), ("cuCtxCreate", 11040, False)}
     enumerations = ("cuLibraryEnumerateKernels", "cuModuleEnumerateFunctions")
     no_typedef = {(call, 12040, False) for call in enumerations}  # in CUDA 12.9's
-    assert sorted(rows - given - only_older - no_typedef) == []
+    assert sorted(listed - given - only_older - no_typedef) == []
 
 
 def newer(typedefs: str) -> list[tuple[str, int, bool]]:
     """Forms of hooked calls that are not on the list."""
-    handled = {base for base, _since, _stream in HOOKED.values()}
+    handled = {base for base, _since, _stream in LISTED.values()}
     pointers = re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", typedefs)
     given = {(base, int(version), bool(stream)) for base, version, stream in pointers if base in handled}
-    return sorted(given - {(base, since, stream != "NONE") for base, since, stream in HOOKED.values()})
+    return sorted(given - {(base, since, stream != "NONE") for base, since, stream in LISTED.values()})
 
 
 @pytest.mark.parametrize("package", HEADERS)

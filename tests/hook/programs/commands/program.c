@@ -39,6 +39,7 @@ CONVGPU_HOOKED_CALLS(DECLARE_LINKED)
 #define DECLARE_LINKED_GATED(symbol, base, since, stream, words, on)                                         \
     __attribute__((weak)) CUresult symbol(CONVGPU_PARAMETERS_##words);
 CONVGPU_GATED_CALLS(DECLARE_LINKED_GATED)
+CONVGPU_STREAM_CALLS(DECLARE_LINKED_GATED)
 CUresult cuCtxSetCurrent(CUcontext context);
 #endif
 
@@ -71,9 +72,11 @@ static void open_lookup(const char *lookup) {
 #define FIND_LINKED(symbol, base, since, stream, gate, parameters, arguments) cuda.symbol = symbol;
     (void)lookup;
     (void)find;
-#define FIND_LINKED_GATED(symbol, base, since, stream, words, on) cuda.symbol = symbol;
+#define FIND_LINKED_GATED(symbol, base, since, stream, words, on)  cuda.symbol = symbol;
+#define FIND_LINKED_PASSED(symbol, base, since, stream, words, on) cuda.passed.symbol = symbol;
     CONVGPU_HOOKED_CALLS(FIND_LINKED)
     CONVGPU_GATED_CALLS(FIND_LINKED_GATED)
+    CONVGPU_STREAM_CALLS(FIND_LINKED_PASSED)
     set_current = cuCtxSetCurrent;
 #else
     library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(lookup, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -91,7 +94,11 @@ static void open_lookup(const char *lookup) {
     cuda.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))find(lookup, #symbol, #base, since,              \
                                                                  CONVGPU_STREAM_##stream);
     CONVGPU_HOOKED_CALLS(FIND)
+#define FIND_PASSED(symbol, base, since, stream, words, on)                                                  \
+    cuda.passed.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))find(lookup, #symbol, #base, since,       \
+                                                                        CONVGPU_STREAM_##stream);
     CONVGPU_GATED_CALLS(FIND_GATED)
+    CONVGPU_STREAM_CALLS(FIND_PASSED)
     set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
 #endif
 #define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)driver_symbol(#symbol);
@@ -118,7 +125,11 @@ static void where(char *values) {
     describe((void *)cuda.symbol, text);                                                                     \
     values += sprintf(values, " %s=%s", #symbol, text);
     CONVGPU_HOOKED_CALLS(WHERE)
+#define WHERE_PASSED(symbol, base, since, stream, words, on)                                                 \
+    describe((void *)cuda.passed.symbol, text);                                                              \
+    values += sprintf(values, " %s=%s", #symbol, text);
     CONVGPU_GATED_CALLS(WHERE_GATED)
+    CONVGPU_STREAM_CALLS(WHERE_PASSED)
 }
 
 /* ask BASE VERSION FLAGS: cuGetProcAddress_v2; ask1: the first form. */
@@ -338,6 +349,7 @@ static CUresult run(const char *line, char *values) {
     if (result == -1) result = run_copy(command, number, values);
     if (result == -1) result = run_module(command, number, values);
     if (result == -1) result = run_launch(command, number, values);
+    if (result == -1) result = run_threads(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
 

@@ -24,6 +24,7 @@ CUresult run_copy(const char *command, const size_t *number, char *values);
 CUresult run_work(const char *command, const size_t *number, char *values);
 CUresult run_module(const char *command, const size_t *number, char *values);
 CUresult run_launch(const char *command, const size_t *number, char *values);
+CUresult run_threads(const char *command, const size_t *number, char *values);
 
 /* `rest` is the text behind the command. */
 CUresult run_ipc(const char *command, const char *rest, char *values);
