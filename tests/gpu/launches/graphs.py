@@ -1,7 +1,8 @@
-"""Ways of `step.py` that go by graphs, and by green contexts."""
+"""Ways of `step.py` that go by graphs, green contexts, and streams."""
 
 import ctypes
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import images
@@ -10,6 +11,8 @@ from calls import Answer, ConditionalNode, Cuda, KernelNode
 SMALL = 4 << 10
 MULTIPROCESSORS = 1  # CU_DEV_RESOURCE_TYPE_SM
 CONDITIONAL, IF = 13, 0  # CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_COND_TYPE_IF
+OWN = c_void_p(2)  # CU_STREAM_PER_THREAD
+SMALL_STACK = 256 << 10
 
 
 def node_of(function: c_void_p, parameters: c_void_p) -> KernelNode:
@@ -165,3 +168,62 @@ def greens(cuda: Cuda, count: str) -> Iterator[Answer]:
         if answers[-1][1] == 0:
             cuda.must("cuGreenCtxDestroy", made)
     return reversed(answers)
+
+
+def fill(cuda: Cuda) -> int:
+    """Write to the device."""
+    return cuda.call("cuMemsetD8Async", cuda.out, c_ubyte(1), c_size_t(8), OWN)
+
+
+def twin(cuda: Cuda) -> int:
+    """Copy from the device by a call whose stream is the thread's own."""
+    return cuda.call("cuMemcpyDtoH_v2_ptds", (c_ubyte * 8)(), cuda.out, c_size_t(8))
+
+
+def record(cuda: Cuda) -> int:
+    """Record an event."""
+    event = c_void_p()
+    return cuda.call("cuEventCreate", byref(event), 0) or cuda.call("cuEventRecord", event, OWN)
+
+
+def question(cuda: Cuda) -> int:
+    """Ask whether all is done there."""
+    return cuda.call("cuStreamQuery", OWN)
+
+
+def flags(cuda: Cuda) -> int:
+    """Ask for what it is."""
+    return cuda.call("cuStreamGetFlags", OWN, byref(c_uint()))
+
+
+USES: dict[str, Callable[[Cuda], int]] = {
+    "cuMemsetD8Async": fill,
+    "cuMemcpyDtoH_ptds": twin,
+    "cuEventRecord": record,
+    "cuStreamQuery": question,
+    "cuStreamGetFlags": flags,
+}
+
+
+def threads(cuda: Cuda, count: str, call: str, room: str) -> Iterator[Answer]:
+    """Let so many threads, which stay, make that call, in `full` memory or not; the last answer first."""
+    while room == "full" and cuda.allocate(8 << 20)[0] == 0:
+        pass
+    context, answers, end = c_void_p(), [], threading.Event()
+    cuda.must("cuCtxGetCurrent", byref(context))
+
+    def use(answered: threading.Event) -> None:
+        cuda.must("cuCtxSetCurrent", context)
+        answers.append((call, USES[call](cuda)))
+        answered.set()
+        end.wait()
+
+    threading.stack_size(SMALL_STACK)
+    started = []
+    for _number in range(int(count)):
+        answered = threading.Event()
+        started.append(threading.Thread(target=use, args=(answered,), daemon=True))
+        started[-1].start()
+        answered.wait()
+    yield from reversed(answers)
+    end.set()

@@ -81,6 +81,11 @@ ROWS = [
     Row("kernels of 30,000 of them updated to 30 kB of parameters", "widened 30000 all", only_on_cards=True),
     Row("the same, one by one", "widened 60000 each", only_on_cards=True),
     Row("4,000 streams", "streams 4000"),
+    *[
+        Row(f"500 threads with their default streams by {call}, where nothing is left", f"threads 500 {call} full")
+        for call in ("cuMemsetD8Async", "cuMemcpyDtoH_ptds", "cuEventRecord", "cuStreamQuery")
+    ],
+    Row("500 threads with their default streams", "threads 500 cuMemsetD8Async free", refused=False),
     Row("2,000 green contexts, one after the other", "greens 2000"),
     Row("a heap of 6 GiB", f"limit heap {6 * GIB}"),
     Row("a heap of 1 GiB, and a kernel that allocates", f"limit heap {GIB}", refused=False),

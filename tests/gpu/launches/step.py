@@ -272,6 +272,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "greens": graphs.greens,
     "widened": graphs.widened,
     "streams": graphs.streams,
+    "threads": graphs.threads,
     "limit": limit,
     "launching": launching,
     "mapped": mapped,
