@@ -108,6 +108,33 @@ CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
     "jne 5b\n\t"                                                                                             \
     "jmp own_" #symbol "\n"
 
+/* The short path, or to 3; there the table of functions and the gate. */
+#define LOOK_SHORT                                                                                           \
+    "movabs %0, %%rax\n\t"                                                                                   \
+    "imul %%rdi, %%rax\n\t"                                                                                  \
+    "shr %4, %%rax\n\t"                                                                                      \
+    "mov %%eax, %%r10d\n\t"                                                                                  \
+    "shr $5, %%r10d\n\t"                                                                                     \
+    "lea short_path_bits(%%rip), %%r11\n\t"                                                                  \
+    "mov (%%r11,%%r10,4), %%r11d\n\t"                                                                        \
+    "bt %%eax, %%r11d\n\t"                                                                                   \
+    "jnc 3f\n\t"                                                                                             \
+    "jmp *driver+%c3(%%rip)\n"
+#define LOOK_LONG(symbol)                                                                                    \
+    "3: movabs %0, %%rax\n\t"                                                                                \
+    "imul %%rdi, %%rax\n\t"                                                                                  \
+    "shr %1, %%rax\n\t"                                                                                      \
+    "lea functions_seen(%%rip), %%r10\n\t"                                                                   \
+    "cmp %%rdi, (%%r10,%%rax,8)\n\t"                                                                         \
+    "jne 2f\n"                                                                                               \
+    "1: cmpl %2, gate_state(%%rip)\n\t"                                                                      \
+    "jne open_" #symbol "\n\t"                                                                               \
+    "jmp *driver+%c3(%%rip)\n"                                                                               \
+    "2: xor $1, %%rax\n\t"                                                                                   \
+    "cmp %%rdi, (%%r10,%%rax,8)\n\t"                                                                         \
+    "je 1b\n\t"                                                                                              \
+    "jmp first_" #symbol
+
 #define EXPORT_LONG_LAUNCH(symbol, base, since, stream, words, on)                                           \
     BEHIND(symbol, stream, words, on)                                                                        \
     __attribute__((used)) FIRST(symbol, words, on) static                                                    \
@@ -117,29 +144,7 @@ CONVGPU_SHORT_LAUNCH_CALLS(EXPORT_LAUNCH_IN_C)
     __attribute__((used)) static BEHIND_GATE CUresult own_##symbol(CONVGPU_PARAMETERS_##words){              \
         STREAM_READY(base, stream, on) PASS_LAUNCH(symbol, words)} EXPORTED void symbol(void);               \
     __attribute__((naked, aligned(64))) void symbol(void) {                                                  \
-        __asm__(STREAM_FIRST_##stream "movabs %0, %%rax\n\t"                                                 \
-                                      "imul %%rdi, %%rax\n\t"                                                \
-                                      "shr %4, %%rax\n\t"                                                    \
-                                      "mov %%eax, %%r10d\n\t"                                                \
-                                      "shr $5, %%r10d\n\t"                                                   \
-                                      "lea short_path_bits(%%rip), %%r11\n\t"                                \
-                                      "mov (%%r11,%%r10,4), %%r11d\n\t"                                      \
-                                      "bt %%eax, %%r11d\n\t"                                                 \
-                                      "jnc 3f\n\t"                                                           \
-                                      "jmp *driver+%c3(%%rip)\n" STREAM_THEN_##stream(                       \
-                                          symbol) "3: movabs %0, %%rax\n\t"                                  \
-                                                  "imul %%rdi, %%rax\n\t"                                    \
-                                                  "shr %1, %%rax\n\t"                                        \
-                                                  "lea functions_seen(%%rip), %%r10\n\t"                     \
-                                                  "cmp %%rdi, (%%r10,%%rax,8)\n\t"                           \
-                                                  "jne 2f\n"                                                 \
-                                                  "1: cmpl %2, gate_state(%%rip)\n\t"                        \
-                                                  "jne open_" #symbol "\n\t"                                 \
-                                                  "jmp *driver+%c3(%%rip)\n"                                 \
-                                                  "2: xor $1, %%rax\n\t"                                     \
-                                                  "cmp %%rdi, (%%r10,%%rax,8)\n\t"                           \
-                                                  "je 1b\n\t"                                                \
-                                                  "jmp first_" #symbol                                       \
+        __asm__(STREAM_FIRST_##stream LOOK_SHORT STREAM_THEN_##stream(symbol) LOOK_LONG(symbol)              \
                 :                                                                                            \
                 : "i"(HANDLES_FACTOR), "i"(64 - FUNCTIONS_BITS), "i"(GATE_UNUSED),                           \
                   "i"(offsetof(struct driver, symbol)), "i"(64 - SHORT_PATH_BITS));                          \
