@@ -160,13 +160,6 @@ void allocations_drop(struct allocations *table, uint64_t context, allocations_e
     spinlock_unlock(&table->lock);
 }
 
-size_t allocations_count(struct allocations *table) {
-    spinlock_lock(&table->lock);
-    size_t count = table->count;
-    spinlock_unlock(&table->lock);
-    return count;
-}
-
 void allocations_visit(struct allocations *table, allocations_each *each, void *argument) {
     spinlock_lock(&table->lock);
     for (size_t slot = 0; slot < table->capacity; slot++)

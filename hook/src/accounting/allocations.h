@@ -63,9 +63,6 @@ void allocations_unmark(struct allocations *table, uint64_t context);
 typedef void allocations_each(const struct allocation *entry, void *argument);
 void allocations_drop(struct allocations *table, uint64_t context, allocations_each *each, void *argument);
 
-/* How many entries there are. */
-size_t allocations_count(struct allocations *table);
-
 /* Shows every entry to `each`; the table is locked meanwhile. */
 void allocations_visit(struct allocations *table, allocations_each *each, void *argument);
 

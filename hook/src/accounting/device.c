@@ -105,10 +105,6 @@ void device_contexts_changed(void) {
     atomic_fetch_add(&device_epoch, 1);
 }
 
-size_t device_greens(void) {
-    return allocations_count(&owners);
-}
-
 bool device_push(CUcontext context) {
     CUcontext now = NULL;
     if (!context || DRIVER(cuCtxGetCurrent, &now) != CUDA_SUCCESS || now == context) return false;

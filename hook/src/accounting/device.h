@@ -42,9 +42,6 @@ void device_contexts_changed(void);
 /* Changes with that; never 0. */
 extern _Atomic uint32_t device_epoch;
 
-/* How many green contexts live. A new one counts before the epoch changes. */
-size_t device_greens(void);
-
 /* Says, once for each ordinal, that it has no limit here. */
 void device_refuse(CUdevice ordinal);
 

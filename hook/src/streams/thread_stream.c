@@ -11,8 +11,8 @@ enum { MOST = 8 };
 
 _Thread_local uint32_t thread_stream_epoch __attribute__((tls_model("initial-exec")));
 
-/* The contexts, green ones too, in which this thread has its stream: found out while `epoch` was the epoch of
- * device.h. A handle that names another one now was handed out after that. */
+/* The contexts in which this thread has its stream (green ones have none): found out while `epoch` was the
+ * epoch of device.h. A handle that names another one now was handed out after that. */
 static _Thread_local struct {
     uint32_t epoch, count;
     CUcontext contexts[MOST];
@@ -24,11 +24,11 @@ static bool has(CUcontext context) {
     return false;
 }
 
-/* The question that costs least, and breaks no capture. */
+/* The question that breaks no capture: not of this stream either, if the thread captures in it. */
 static CUresult ask(void *arguments) {
-    unsigned flags;
+    int capturing;
     (void)arguments;
-    return DRIVER(cuStreamGetFlags, (CUstream)(uintptr_t)CU_STREAM_PER_THREAD, &flags);
+    return DRIVER(cuStreamIsCapturing, (CUstream)(uintptr_t)CU_STREAM_PER_THREAD, &capturing);
 }
 
 /* False, with no error: the driver does not make it, and will say why. */
@@ -52,6 +52,6 @@ CUresult thread_stream_make(const char *call) {
     if (had.epoch != now) had.count = 0;
     had.epoch = now;
     if (!has(context) && !make(call, context, &result)) return result;
-    if (had.count <= MOST && had.count == growth_contexts() + device_greens()) thread_stream_epoch = now;
+    if (had.count <= MOST && had.count == growth_contexts()) thread_stream_epoch = now;
     return result;
 }

@@ -182,7 +182,6 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
-    X(cuStreamGetFlags, (CUstream stream, unsigned *flags))                                                  \
     X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \
     X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
     X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \

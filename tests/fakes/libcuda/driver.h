@@ -97,8 +97,10 @@ CUresult driver_choose_devices(const char *list);
  * driver.mutex held. */
 struct context *green_primary(const struct context *handle);
 
-/* The context on top of this thread's stack, or NULL. */
+/* The context on top of this thread's stack, or NULL; and whether it is there by the handle of a green one,
+ * which has no default streams of threads. */
 struct context *context_current(void);
+bool context_is_green(void);
 
 /* Takes or gives device memory for the thread's process. driver.mutex held. */
 bool device_take(CUdevice device, uint64_t size);

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from daemon import Daemon
 from grown import CONTEXT, WORK, function_of, seen, usage
-from hooked_program import NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Program
+from hooked_program import INVALID_HANDLE, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, open_session
 
@@ -107,13 +107,31 @@ def test_a_context_that_comes_anew_has_none(daemon: Daemon, join: Join) -> None:
         assert program.call("retain 0").code == SUCCESS
 
 
-def test_a_green_context_has_its_own(daemon: Daemon, join: Join) -> None:
-    """A thread that has its stream in the primary one is asked there once more."""
+def test_a_green_context_has_none(daemon: Daemon, join: Join) -> None:
+    """A thread that has its stream in the primary one passes there as fast as without a green one."""
     threads = Threads(join(daemon.container("a", memory="2g")))
     green = threads.program.call("newgreen 0").number
-    assert threads.use(20, "fill", STAYING, green) == (20, 0)
+    before = usage(daemon)
+    assert threads.own("fill") == SUCCESS
+    assert threads.program.call(f"use {threads.program.call(f'fromgreen {green}').number}").code == SUCCESS
+    assert threads.own("fill") == INVALID_HANDLE
+    assert threads.program.call(f"use {threads.context}").code == SUCCESS
+    assert threads.use(FIRST - 1 + 4, "fill", STAYING) == (FIRST - 1 + 4, 0)
+    assert usage(daemon) == before + 4 * STREAM
     assert threads.program.call(f"destroygreen {green}").code == SUCCESS
-    assert threads.use(20, "fill", STAYING) == (20, 0)
+    assert threads.own("fill") == SUCCESS
+
+
+def test_a_capture_in_it_outlives_another_context(daemon: Daemon, join: Join) -> None:
+    """All is forgotten when a context begins: asked again, the stream must not lose its capture."""
+    threads = Threads(join(daemon.container("a", memory="4g")))
+    program = threads.program
+    assert program.call("capture 2").code == SUCCESS
+    other = program.call("create4 0").number
+    assert program.call(f"use {threads.context}").code == SUCCESS
+    assert threads.own("fill") == SUCCESS
+    assert program.call("endcapture 2").code == SUCCESS
+    assert program.call(f"destroy {other}").code == SUCCESS
 
 
 @pytest.mark.forks

@@ -28,6 +28,10 @@ struct context *context_current(void) {
     return depth == 0 ? NULL : stack[depth - 1].context;
 }
 
+bool context_is_green(void) {
+    return depth > 0 && stack[depth - 1].handle != stack[depth - 1].context;
+}
+
 /* driver.mutex held. */
 static bool is_context(const struct context *handle) {
     for (int device = 0; device < driver.device_count; device++) {

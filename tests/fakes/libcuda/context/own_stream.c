@@ -76,7 +76,7 @@ struct stream *stream_own(struct context *context) {
 }
 
 bool stream_own_is_known(const struct context *context) {
-    return last_life == context->life;
+    return last_life == context->life && !context_is_green();
 }
 
 void stream_end_own(struct context *context) {

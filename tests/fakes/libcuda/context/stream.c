@@ -24,6 +24,8 @@ static CUstream twin(CUstream stream) {
 
 CUresult driver_enter_stream(CUstream handle, struct context **context) {
     CUresult result = is_default(handle) ? driver_enter_context(context) : driver_enter();
+    if (result == CUDA_SUCCESS && handle == CU_STREAM_PER_THREAD && context_is_green())
+        return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     if (result == CUDA_SUCCESS && handle == CU_STREAM_PER_THREAD && stream_own(*context) == NULL)
         return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     if (is_default(handle)) return result;
@@ -139,6 +141,10 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned *flags) {
     if (result != CUDA_SUCCESS) return result;
     if (flags == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     const struct stream *stream = stream_named(handle);
+    if (stream != NULL && stream->capture != NULL) { /* as seen on an H200 */
+        stream->capture->invalid = true;
+        return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
     *flags = stream == NULL || stream->blocking ? 0 : NON_BLOCKING;
     return driver_leave(CUDA_SUCCESS);
 }
