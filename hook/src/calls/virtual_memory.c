@@ -35,8 +35,9 @@ static const uint64_t HANDLE = 1, HANDLES = UINT32_MAX, OTHER = UINT64_C(1) << 3
 static const uint64_t NAME = UINT64_C(1) << 63;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct allocations memory = ALLOCATIONS_INITIALIZER;   /* by handle; `value` counts what holds it */
-static struct allocations mappings = ALLOCATIONS_INITIALIZER; /* by address; `value` is the handle */
+static struct allocations memory = ALLOCATIONS_INITIALIZER; /* by handle; `value` counts what holds it */
+/* By address; `value` is the handle, and `hidden` says that its page tables are counted. */
+static struct allocations mappings = ALLOCATIONS_INITIALIZER;
 /* Handles that the program has released, and the driver has not. */
 static struct kept kept;
 
@@ -328,12 +329,26 @@ static CUresult map(CUdeviceptr address, size_t size, size_t offset, uint64_t ha
     return result;
 }
 
+/* False: another thread has unmapped it. */
+static bool count_tables(CUdeviceptr address) {
+    struct allocation entry = {0}, replaced;
+    pthread_mutex_lock(&lock);
+    bool found = allocations_remove(&mappings, address, &entry);
+    entry.hidden = 1;
+    if (found) (void)allocations_insert(&mappings, entry, &replaced); /* it fits in again */
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
                          unsigned long long flags) {
     CUresult result = map(address, size, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
     result = page_tables_map("cuMemMap", address, size);
-    if (result != CUDA_SUCCESS) (void)hooked_cuMemUnmap(address, size);
+    if (result != CUDA_SUCCESS)
+        (void)hooked_cuMemUnmap(address, size);
+    else if (!count_tables(address))
+        page_tables_unmap(address, size);
     return result;
 }
 
@@ -343,7 +358,7 @@ static bool end_mapping(const struct allocation *mapping, int unused) {
     (void)unused;
     if (!allocations_remove(&mappings, mapping->address, &entry)) return true;
     virtual_memory_hold(entry.value, -OTHER);
-    page_tables_unmap(entry.address, entry.size);
+    if (entry.hidden) page_tables_unmap(entry.address, entry.size);
     return true;
 }
 

@@ -138,3 +138,17 @@ def test_tables_go_with_what_dies_with_its_context(daemon: Daemon, join: Join) -
     assert usage(daemon) == before + 3 * STEP
     assert program.call(f"destroy {context:#x}").code == SUCCESS
     wait_until(lambda: usage(daemon) == CONTEXT, "all of the context has been given back")
+
+
+def test_what_cannot_be_mapped_takes_no_tables_from_the_others(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="4g"))
+    large = program.call(f"create {2 * GIB} 1 0").number
+    handle = program.call(f"create {2 * MIB} 1 0").number
+    address = program.call(f"reserve {2100 * APART}").number // APART * APART + APART
+    tables = STEP // TABLE
+    assert program.call(f"alloc {2 * GIB - CONTEXT - 2 * MIB}").code == SUCCESS
+    assert program.call(f"maptimes {handle} {address + 4 * MIB} {APART} {tables - 2}").code == SUCCESS
+    end = address + (tables - 2) * APART
+    for _time in range(3):
+        assert program.call(f"map {end - 2 * MIB} {2 * GIB} 0 {large}").code == OUT_OF_MEMORY
+    assert program.call(f"maptimes {handle} {end} {APART} 3").number == 1
