@@ -132,7 +132,8 @@ static CUresult array_create_impossible(struct array_request *request) {
 static CUresult array_create_sparse(struct array_request *request, CUcontext context) {
     uint64_t tables = (array_bound(request) / SPARSE_OF_TABLES + TABLE) / TABLE * TABLE;
     CUresult result = page_tables_come(request->charge.call, tables);
-    if (result == CUDA_SUCCESS) result = request->attempt(request);
+    if (result != CUDA_SUCCESS) return result;
+    result = request->attempt(request);
     if (result == CUDA_SUCCESS) result = array_enter(context, request, tables);
     if (result != CUDA_SUCCESS) page_tables_go(tables);
     return result;

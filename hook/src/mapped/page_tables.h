@@ -20,8 +20,7 @@ void page_tables_unmap(uint64_t address, uint64_t size);
 CUresult page_tables_map_host(const char *call, uint64_t address, uint64_t size);
 void page_tables_unmap_host(uint64_t address, uint64_t size);
 
-/* The same where only the size of the tables is known, in bytes. Where they cannot be had, they are counted,
- * and the caller says that they went. */
+/* The same where only the size of the tables is known, in bytes. */
 CUresult page_tables_come(const char *call, uint64_t size);
 void page_tables_go(uint64_t size);
 

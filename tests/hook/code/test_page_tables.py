@@ -6,9 +6,14 @@ import pytest
 from daemon import Daemon, wait_until
 from grown import CONTEXT, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
-from scripted_session import GIB, MIB
+from scripted_scheduler import ScriptedScheduler
+from scripted_session import GIB, MIB, open_session, row
+
+from convgpu.protocol.messages import Allocate, Rejected
+from convgpu.protocol.wire import Reason
 
 Join = Callable[..., Program]
+Start = Callable[..., Program]
 STEP = 8 * MIB
 """They are charged in such steps: less than that is not."""
 TABLE = 4096
@@ -152,3 +157,16 @@ def test_what_cannot_be_mapped_takes_no_tables_from_the_others(daemon: Daemon, j
     for _time in range(3):
         assert program.call(f"map {end - 2 * MIB} {2 * GIB} 0 {large}").code == OUT_OF_MEMORY
     assert program.call(f"maptimes {handle} {end} {APART} 3").number == 1
+
+
+def test_what_waits_for_its_tables_holds_up_nothing_small(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, row(2 * GIB), headroom=STEP)
+    session.program.begin(f"pinned {8 * GIB}")
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 2 * STEP, "cuMemHostAlloc")
+    assert session.program.call("join", thread=1).code == SUCCESS
+    small = session.program.call("pinned 65536", thread=1)
+    assert small.code == SUCCESS
+    assert session.program.call(f"unpin {small.number}", thread=1).code == SUCCESS
+    session.peer.send(Rejected(Reason.LIMIT, 2 * GIB, 2 * GIB), request)
+    assert session.program.result().code == OUT_OF_MEMORY
