@@ -6,8 +6,8 @@
 #include "mapped/page_tables.h"
 
 #include "accounting/allocations.h"
+#include "accounting/charge.h"
 #include "accounting/context_growth.h"
-#include "accounting/headroom.h"
 #include "base/fork_reset.h"
 #include "scheduler/account.h"
 
@@ -58,7 +58,7 @@ static CUresult charge_device(int device, const char *call) {
     uint64_t missing = less(wanted(device, size_of_all + coming), charged[device]);
     pthread_mutex_unlock(&lock);
     if (missing == 0) return CUDA_SUCCESS;
-    CUresult result = headroom_add(&charge, missing, false);
+    CUresult result = charge_open(&charge, missing);
     if (result != CUDA_SUCCESS) return result;
     growth_hide(device, missing);
     pthread_mutex_lock(&lock);

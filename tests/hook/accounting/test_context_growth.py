@@ -268,3 +268,11 @@ def test_the_drivers_own_answers_pass_unchanged(session: Session, start: Start, 
     assert hooked == alone.call(command)
     assert hooked.code != SUCCESS
     assert session.page.read(0) >= LIMIT - CONTEXT
+
+
+def test_growth_is_charged_before_page_tables_are(session: Session) -> None:
+    fill(session, 760 * MIB)
+    session.program.begin(f"pinned {8 * GIB}")
+    measured(session, charged=CONTEXT, used=760 * MIB, size=CONTEXT + 100 * MIB)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - 760 * MIB - 100 * MIB - 16 * MIB
