@@ -85,6 +85,7 @@ CUresult context_create(int device, struct creation *creation, struct device_con
     if (result != CUDA_SUCCESS) return result;
     do result = context_create_charged(creation, primary);
     while (charge_again(&creation->charge, result, round++));
+    page_tables_settle(); /* before the first one all devices may have been charged */
     return result;
 }
 

@@ -24,7 +24,7 @@ void page_tables_unmap_host(uint64_t address, uint64_t size);
 CUresult page_tables_come(const char *call, uint64_t size);
 void page_tables_go(uint64_t size);
 
-/* A context has ended: a device without any has no tables. */
+/* A context was made or has ended: a device without any has no tables while another has. */
 void page_tables_settle(void);
 
 #endif

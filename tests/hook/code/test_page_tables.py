@@ -9,7 +9,7 @@ from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, open_session, row
 
-from convgpu.protocol.messages import Allocate, Rejected
+from convgpu.protocol.messages import Allocate, Context, ContextSize, Rejected
 from convgpu.protocol.wire import Reason
 
 Join = Callable[..., Program]
@@ -170,3 +170,21 @@ def test_what_waits_for_its_tables_holds_up_nothing_small(start: Start, schedule
     assert session.program.call(f"unpin {small.number}", thread=1).code == SUCCESS
     session.peer.send(Rejected(Reason.LIMIT, 2 * GIB, 2 * GIB), request)
     assert session.program.result().code == OUT_OF_MEMORY
+
+
+def test_the_first_context_gives_back_what_other_devices_were_charged(
+    start: Start, scheduler: ScriptedScheduler
+) -> None:
+    rows = row(2 * GIB), row(2 * GIB, device=1)
+    session = open_session(start(), scheduler, *rows, headroom=GIB, context=False)
+    session.page.give(1, GIB)
+    handle = session.program.call(f"create {2 * MIB} 1 0").number
+    address = session.program.call(f"reserve {2100 * APART}").number
+    assert session.program.call(f"maptimes {handle} {address} {APART} 2100").code == SUCCESS
+    assert [session.page.read(0), session.page.read(1)] == [GIB - 2 * MIB - STEP, GIB - STEP]
+    session.program.begin("retain 0")
+    request, message = session.peer.receive()
+    assert message == Context(0, 0, 2 * MIB)
+    session.peer.send(ContextSize(0), request)
+    assert session.program.result().code == SUCCESS
+    assert [session.page.read(0), session.page.read(1)] == [GIB - 2 * MIB - STEP, GIB]
