@@ -15,15 +15,25 @@
 #include "tables/registry.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
-enum { ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_THREADS = 39, LOCKS = 64 };
+enum { ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_THREADS = 39, LOCKS = 512 };
 
-static pthread_mutex_t raising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
+static struct {
+    _Atomic(CUcontext) context; /* whose it is for ever, for another one may get the handle; NULL: nobody's */
+    pthread_mutex_t raising;
+} locks[LOCKS] = {[0 ... LOCKS - 1] = {.raising = PTHREAD_MUTEX_INITIALIZER}};
 static struct allocations levels = ALLOCATIONS_INITIALIZER; /* by context; `value`: bytes a thread */
 
-/* Of several contexts now and then the same, which only takes time. */
+/* Its own: who is paused for one context must not hold up who gives back in another. Once all are somebody's,
+ * several contexts may have the same. */
 static pthread_mutex_t *lock_of(CUcontext context) {
-    return &raising[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> 58];
+    for (int each = 0; each < LOCKS; each++) {
+        CUcontext its = NULL;
+        if (atomic_compare_exchange_strong(&locks[each].context, &its, context) || its == context)
+            return &locks[each].raising;
+    }
+    return &locks[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> 55].raising;
 }
 
 /* Threads that the current device can run at a time. 0: the driver does not tell. */
@@ -148,7 +158,10 @@ static void stacks_drop(CUcontext context, uint64_t *sizes) {
 }
 
 static void stacks_reset(void) {
-    for (int each = 0; each < LOCKS; each++) raising[each] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (int each = 0; each < LOCKS; each++) {
+        locks[each].context = NULL;
+        locks[each].raising = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    }
     allocations_reset(&levels);
 }
 REGISTER_FAMILY(stacks, .drop = stacks_drop, .reset = stacks_reset);
