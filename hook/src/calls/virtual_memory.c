@@ -36,7 +36,8 @@ static const uint64_t NAME = UINT64_C(1) << 63;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations memory = ALLOCATIONS_INITIALIZER; /* by handle; `value` counts what holds it */
-/* By address; `value` is the handle, and `hidden` says that its page tables are counted. */
+/* By address; `value` is the handle, `form` says whether it is memory of the host, and `hidden` that its page
+ * tables are counted. */
 static struct allocations mappings = ALLOCATIONS_INITIALIZER;
 /* Handles that the program has released, and the driver has not. */
 static struct kept kept;
@@ -311,8 +312,9 @@ CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable
 /* Mappings of memory that is not ours are entered too: it may be shared, and their sizes lead through a range
  * to be unmapped. */
 static CUresult map(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
-                    unsigned long long flags) {
-    struct allocation entry = {.address = address, .size = size, .value = handle}, replaced = {0};
+                    unsigned long long flags, bool host) {
+    struct allocation entry = {.address = address, .size = size, .value = handle, .form = host},
+                      replaced = {0};
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
     if (!is_released(handle)) result = DRIVER(cuMemMap, address, size, offset, handle, flags);
@@ -342,13 +344,14 @@ static bool count_tables(CUdeviceptr address) {
 
 CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64_t handle,
                          unsigned long long flags) {
-    CUresult result = map(address, size, offset, handle, flags);
+    bool host = page_tables_are_of_host(handle);
+    CUresult result = map(address, size, offset, handle, flags, host);
     if (result != CUDA_SUCCESS) return result;
-    result = page_tables_map("cuMemMap", address, size);
+    result = page_tables_map("cuMemMap", address, size, host);
     if (result != CUDA_SUCCESS)
         (void)hooked_cuMemUnmap(address, size);
     else if (!count_tables(address))
-        page_tables_unmap(address, size);
+        page_tables_unmap(address, size, host);
     return result;
 }
 
@@ -358,7 +361,7 @@ static bool end_mapping(const struct allocation *mapping, int unused) {
     (void)unused;
     if (!allocations_remove(&mappings, mapping->address, &entry)) return true;
     virtual_memory_hold(entry.value, -OTHER);
-    if (entry.hidden) page_tables_unmap(entry.address, entry.size);
+    if (entry.hidden) page_tables_unmap(entry.address, entry.size, entry.form);
     return true;
 }
 

@@ -132,7 +132,7 @@ static uint64_t turn(uint64_t address, uint64_t size, bool host, bool comes) {
 }
 
 /* Who came to tables that cannot be had while they were asked for, keeps them. */
-static CUresult map(const char *call, uint64_t address, uint64_t size, bool host) {
+CUresult page_tables_map(const char *call, uint64_t address, uint64_t size, bool host) {
     pthread_mutex_lock(&lock);
     uint64_t tables = turn(address, size, host, true);
     pthread_mutex_unlock(&lock);
@@ -144,27 +144,22 @@ static CUresult map(const char *call, uint64_t address, uint64_t size, bool host
     return result;
 }
 
-static void unmap(uint64_t address, uint64_t size, bool host) {
+void page_tables_unmap(uint64_t address, uint64_t size, bool host) {
     pthread_mutex_lock(&lock);
     size_of_all -= turn(address, size, host, false);
     pthread_mutex_unlock(&lock);
     page_tables_settle();
 }
 
-CUresult page_tables_map(const char *call, uint64_t address, uint64_t size) {
-    return map(call, address, size, false);
-}
-
-void page_tables_unmap(uint64_t address, uint64_t size) {
-    unmap(address, size, false);
-}
-
-CUresult page_tables_map_host(const char *call, uint64_t address, uint64_t size) {
-    return map(call, address, size, true);
-}
-
-void page_tables_unmap_host(uint64_t address, uint64_t size) {
-    unmap(address, size, true);
+bool page_tables_are_of_host(uint64_t handle) {
+    union {
+        struct memory_properties read;
+        char written[32]; /* CUmemAllocationProp */
+    } properties;
+    if (DRIVER(cuMemGetAllocationPropertiesFromHandle, &properties.read, handle) != CUDA_SUCCESS)
+        return false;
+    int type = properties.read.location.type;
+    return type != LOCATION_DEVICE && type != LOCATION_PART_OF_DEVICE;
 }
 
 static void page_tables_reset(void) {

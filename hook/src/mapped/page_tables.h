@@ -10,15 +10,14 @@
 
 #include "tables/driver.h"
 
-/* Something is mapped at these addresses, or is not any more. CUDA_ERROR_OUT_OF_MEMORY: its tables cannot be
- * had, and are not counted; the caller undoes the mapping. May pause; no lock may be held. The second may be
- * called with a lock held. */
-CUresult page_tables_map(const char *call, uint64_t address, uint64_t size);
-void page_tables_unmap(uint64_t address, uint64_t size);
+/* Something is mapped at these addresses, or is not any more; `host`: memory of the host, in small pages.
+ * CUDA_ERROR_OUT_OF_MEMORY: its tables cannot be had, and are not counted; the caller undoes the mapping. May
+ * pause; no lock may be held. The second may be called with a lock held. */
+CUresult page_tables_map(const char *call, uint64_t address, uint64_t size, bool host);
+void page_tables_unmap(uint64_t address, uint64_t size, bool host);
 
-/* The same of the host's memory, which is mapped in small pages. */
-CUresult page_tables_map_host(const char *call, uint64_t address, uint64_t size);
-void page_tables_unmap_host(uint64_t address, uint64_t size);
+/* Whether the memory of a handle of cuMemCreate lies on the host. */
+bool page_tables_are_of_host(uint64_t handle);
 
 /* The same where only the size of the tables is known, in bytes. */
 CUresult page_tables_come(const char *call, uint64_t size);

@@ -18,7 +18,7 @@ struct pinning {
 typedef CUresult pin(struct pinning *pinning);
 
 static void end(const struct allocation *entry) {
-    page_tables_unmap_host(entry->address, entry->size);
+    page_tables_unmap(entry->address, entry->size, true);
 }
 
 /* What was there died with its context. Without memory for the record it stays counted. */
@@ -37,7 +37,7 @@ static CUresult pin_memory(struct pinning *pinning, const char *call, pin *attem
     struct allocation entry = {.address = (uint64_t)(uintptr_t)pinning->address,
                                .size = pinning->size,
                                .context = (uint64_t)(uintptr_t)context >> 1};
-    result = page_tables_map_host(call, entry.address, entry.size);
+    result = page_tables_map(call, entry.address, entry.size, true);
     if (result == CUDA_SUCCESS)
         enter(&entry);
     else

@@ -12,6 +12,7 @@
 #include "exports/descriptors.h"
 #include "exports/kept.h"
 #include "exports/told.h"
+#include "pools/host_pools.h"
 #include "pools/pieces.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
@@ -112,6 +113,7 @@ static bool pool_read(struct pool *pool, uint64_t *held) {
  */
 static uint64_t pool_settle(struct pool *pool) {
     uint64_t held = 0;
+    if (pool->device == NOT_OF_A_DEVICE) host_pools_fell(pool->handle);
     if (pool->device < 0) return 0;
     if (pool->destroyed) {
         if (pool->live > 0) return 0; /* nobody can tell any more how much it has */
@@ -186,7 +188,8 @@ static void pool_synchronised(CUstream stream, bool all) {
     if (!atomic_load_explicit(&any, memory_order_relaxed)) return;
     pthread_mutex_lock(&lock);
     for (size_t slot = 0; slot < pool_count; slot++)
-        if (pools[slot].handle && pools[slot].charged > 0) (void)pool_settle(&pools[slot]);
+        if (pools[slot].handle && (pools[slot].charged > 0 || pools[slot].device == NOT_OF_A_DEVICE))
+            (void)pool_settle(&pools[slot]);
     pthread_mutex_unlock(&lock);
 }
 
@@ -307,6 +310,10 @@ CUresult hooked_cuMemPoolCreate(CUmemoryPool *handle, const struct pool_properti
 CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
     pthread_mutex_lock(&lock);
     size_t slot = pool_find_slot(handle);
+    if (slot < pool_count && pools[slot].device == NOT_OF_A_DEVICE) {
+        DRIVER(cuMemPoolTrimTo, handle, 0); /* nobody can ask afterwards */
+        host_pools_fell(handle);
+    }
     CUresult result = DRIVER(cuMemPoolDestroy, handle);
     bool stays = slot < pool_count && pools[slot].staying.size > 0;
     if (result == CUDA_SUCCESS && slot < pool_count) {

@@ -8,6 +8,7 @@
  */
 #include "accounting/charge.h"
 #include "accounting/device.h"
+#include "pools/host_pools.h"
 #include "pools/pool.h"
 
 enum { GROWTH = 32 << 20 };
@@ -102,6 +103,17 @@ static CUresult stream_device(CUstream stream, CUdevice *ordinal) {
     return result;
 }
 
+/* Not charged, but for its page tables. */
+static CUresult stream_allocate_host(struct stream_request *request) {
+    CUresult result = request->attempt(request);
+    if (result != CUDA_SUCCESS) return result;
+    result = host_pools_grown(request->pool, request->charge.call);
+    if (result == CUDA_SUCCESS) return result;
+    DRIVER(cuMemFree_v2, request->address);
+    DRIVER(cuMemPoolTrimTo, request->pool, 0);
+    return result;
+}
+
 /* What the driver refuses by itself is left to it: no context, no such stream. In a stream that is being
  * captured the call makes a node of a graph (graph.c) and takes nothing. */
 static CUresult stream_allocate(struct stream_request *request) {
@@ -119,7 +131,7 @@ static CUresult stream_allocate(struct stream_request *request) {
         device_refuse(request->ordinal);
         return result;
     }
-    if (charge->device == NOT_OF_A_DEVICE) return request->attempt(request);
+    if (charge->device == NOT_OF_A_DEVICE) return stream_allocate_host(request);
     charge->current = device_current(&context, &here) == CUDA_SUCCESS && here == charge->device;
     return stream_allocate_charged(request);
 }

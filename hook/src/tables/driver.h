@@ -179,6 +179,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
       (CUdeviceptr * address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags))    \
     X(cuMemAddressFree, (CUdeviceptr address, size_t size))                                                  \
     X(cuMemSetAccess, (CUdeviceptr address, size_t size, const struct memory_access *access, size_t count))  \
+    X(cuMemGetAllocationPropertiesFromHandle, (struct memory_properties * properties, uint64_t handle))      \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \

@@ -19,6 +19,7 @@ STEP = 8 * MIB
 TABLE = 4096
 APART = 512 * MIB
 """So much lies under one table, where pages are large."""
+HOST = 2
 SPARSE = "32768 32768 0 32 4 64"
 """A sparse array of 16 GiB, which has 2 MiB of tables."""
 
@@ -64,6 +65,30 @@ def test_mappings_beside_each_other_share_a_table(daemon: Daemon, join: Join) ->
     address = program.call(f"reserve {3000 * 2 * MIB}").number
     assert program.call(f"maptimes {handle} {address} {2 * MIB} 3000").code == SUCCESS
     assert usage(daemon) == CONTEXT + 2 * MIB
+
+
+def test_mapped_pieces_of_the_host_have_small_pages(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    handle = program.call(f"create {2 * MIB} {HOST} 0").number
+    address = program.call(f"reserve {3000 * 2 * MIB}").number
+    assert program.call(f"maptimes {handle} {address} {2 * MIB} 3000").code == SUCCESS
+    assert usage(daemon) == CONTEXT + STEP
+    assert program.call(f"unmap {address} {1500 * 2 * MIB}").code == SUCCESS
+    assert usage(daemon) == CONTEXT
+
+
+def test_pools_of_the_host_end_at_the_limit(daemon: Daemon, join: Join) -> None:
+    program = full(daemon, join, STEP)
+    pool = program.call(f"newpool {HOST} 0 0").number
+    first = program.call(f"frompool {5 * GIB} {pool} 0")
+    assert first.code == SUCCESS
+    assert usage(daemon) == 2 * GIB
+    assert program.call(f"frompool {5 * GIB} {pool} 0").code == OUT_OF_MEMORY
+    assert program.call(f"frompool {2 * GIB} {pool} 0").code == SUCCESS
+    assert program.call(f"freeasync {first.number} 0").code == SUCCESS
+    assert program.call("syncall").code == SUCCESS
+    assert usage(daemon) == 2 * GIB - STEP
+    assert program.call(f"destroypool {pool}").code == SUCCESS
 
 
 @pytest.mark.parametrize("call", ["pinned", "pinned2"])

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "libcuda/driver.h"
+#include "libcuda/memory/tables.h"
 #include "simulated/exports.h"
 
 #define PIECE      UINT64_C(512)
@@ -23,14 +24,19 @@ static struct gap *make_gap(uint64_t address, uint64_t size, struct gap *next) {
 
 static bool reserve(struct arena *arena, uint64_t size) {
     if (arena->limit != 0 && (size > arena->limit || arena->reserved > arena->limit - size)) return false;
-    if (arena->device != ARENA_HOST && !device_take(arena->device, size)) return false;
+    bool taken = arena->device == ARENA_HOST ? tables_take(0, size / TABLE_OF_HOST * TABLE)
+                                             : device_take(arena->device, size);
+    if (!taken) return false;
     arena->reserved += size;
     if (arena->reserved > arena->most_reserved) arena->most_reserved = arena->reserved;
     return true;
 }
 
 static void unreserve(struct arena *arena, uint64_t size) {
-    if (arena->device != ARENA_HOST) device_give(arena->device, size);
+    if (arena->device == ARENA_HOST)
+        tables_give(0, size / TABLE_OF_HOST * TABLE); /* chunks are multiples of that */
+    else
+        device_give(arena->device, size);
     arena->reserved -= size;
 }
 

@@ -100,7 +100,7 @@ bool until_covers(const struct until *until, const void *stream, uint64_t order)
 void pool_synchronise(CUdevice device, struct until until) {
     memory_synchronise(device, until);
     for (struct pool *pool = pools; pool != NULL; pool = pool->next) {
-        if (pool->arena.device != device) continue;
+        if (pool->arena.device != device && pool->arena.device != ARENA_HOST) continue;
         forget_late(pool, until);
         arena_trim(&pool->arena, pool->release_threshold);
     }

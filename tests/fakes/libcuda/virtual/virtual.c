@@ -131,11 +131,18 @@ static bool is_region_used(uint64_t region) {
     return false;
 }
 
-/* Bytes of tables of the regions that this range touches, where something may be used, or nothing. */
+/* Bytes of tables of the regions that this range touches, where something may be used, or nothing; and those
+ * of the mappings there that may be used, or not, of memory of the host. */
 static uint64_t tables_of(uint64_t address, uint64_t size, bool used) {
     uint64_t bytes = 0;
     for (uint64_t region = address / TABLE_REGION; region <= (address + size - 1) / TABLE_REGION; region++)
         if (is_region_used(region) == used) bytes += TABLE;
+    for (uint64_t at = address; at < address + size; at += GRANULARITY) {
+        const struct block *mapping = mapping_at(at);
+        const struct physical *physical = mapping == NULL ? NULL : mapping->owner;
+        if (physical == NULL || on_device(&physical->properties)) continue;
+        if ((mapping->access != 0) == used) bytes += TABLE; /* GRANULARITY is what one spans */
+    }
     return bytes;
 }
 
