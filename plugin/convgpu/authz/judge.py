@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -21,6 +20,7 @@ from convgpu.authz.checks.strict import (
 )
 from convgpu.authz.checks.strict_paths import started_mounts
 from convgpu.authz.facts.need_notes import NeedNotes
+from convgpu.authz.facts.noted_starts import NotedStarts
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import OF_NO_GPU, Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
@@ -132,7 +132,7 @@ class Judge:
         self._name = name
         self._notes = notes
         self._programs = programs or PreparedPrograms()
-        self._permits = permits or Permits()
+        self._starts = NotedStarts(ports.engine, permits or Permits())
         self._engine = ports.engine
         self._large = LargeCalls()
         self._subjects = SubjectReader(name, ports, self._large)
@@ -193,18 +193,7 @@ class Judge:
     def permit(self, call: Call) -> None:
         """Note a start that passes whatever the rules say: if it gets a GPU without a limit, it keeps it."""
         if call.kind is Kind.START:
-            try:
-                document = self._engine.container(call.name)
-                self._note_start(go_json.text(document or {}, "id"), permitted=True)
-            except EngineUnreachable:
-                self._permits.begin_anew()
-
-    def _note_start(self, container: str, *, permitted: bool) -> None:
-        if permitted and self._permits.is_full:
-            with suppress(EngineUnreachable):
-                self._permits.keep_only(self._engine.states())
-        if container:
-            self._permits.note(container, permitted=permitted)
+            self._starts.permit(call.name)
 
     def _judge(self, case: Case) -> Verdict:
         if case.is_strict:
@@ -260,7 +249,7 @@ class Judge:
             refusal = self._admission.admit(subject, call)
             if refusal is None:
                 exempted = any(refusal.rule not in OF_NO_GPU for refusal in find_refusals(subject))
-                self._note_start(subject.container.id, permitted=exempted)
+                self._starts.note(subject.container.id, permitted=exempted)
             if refusal is None and self._notes is not None:
                 wanted = ((need.section, need.value) for need in needs(subject))
                 self._notes.add(wanted, subject.container.name or subject.container.id[:12])

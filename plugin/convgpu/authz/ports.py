@@ -84,6 +84,13 @@ class EnginePort(Protocol):
         """Return the state of each container, `created`, `running`, `exited`..., by its id."""
         ...
 
+    def id_of(self, name: str) -> str | None:
+        """Return the id of a container by its id, its name or the beginning of its id, as the Engine's list has them.
+
+        That is told also of a container about which `container` raises `EngineHolds`.
+        """
+        ...
+
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
         ...

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz.facts.permits import Permits
-from convgpu.authz.ports import Document, EngineListPort, SchedulerPort
+from convgpu.authz.ports import Document, EngineListPort
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.subject.reader import is_same_plugin
 
@@ -61,7 +61,6 @@ class UnlimitedJudge:
     Args:
         name: the plugin's name in the Engine.
         engine: is asked.
-        scheduler: is asked.
         permits: noted at starts.
         rules: returns those of the site, None while its file has a mistake.
     """
@@ -70,13 +69,11 @@ class UnlimitedJudge:
         self,
         name: str,
         engine: EngineListPort,
-        scheduler: SchedulerPort,
         permits: Permits,
         rules: Callable[[], Rules | None],
     ) -> None:
         self._name = name
         self._engine = engine
-        self._scheduler = scheduler
         self._permits = permits
         self._rules = rules
 
@@ -86,10 +83,10 @@ class UnlimitedJudge:
         Args:
             container: the Engine's id.
             started: when its first process did, in Unix seconds.
-            is_known: the scheduler knows a volume of it.
+            is_known: the scheduler knows a volume of it. Of a limit without a volume it knows before the start.
 
         Raises:
-            EngineUnreachable, SchedulerUnavailable: nobody can tell.
+            EngineUnreachable: nobody can tell.
         """
         rules = self._rules()
         if rules is None:
@@ -111,7 +108,7 @@ class UnlimitedJudge:
             image=row.get("Image") or "",
             image_id=row.get("ImageID") or "",
             labels=labels,
-            is_limited=not is_known and (self._has_volume(row) or self._scheduler.find(container) is not None),
+            is_limited=not is_known and self._has_volume(row),
             is_apart=_TASK in labels and self._engine.is_task(container),
         )
 

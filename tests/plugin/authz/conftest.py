@@ -54,6 +54,9 @@ class FakeEngine:
         self._answer("facts", "", {})
         return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory, **self.more)
 
+    def id_of(self, name):
+        return (self._answer("list", name, self.containers) or {}).get("Id")
+
     def prepared(self, name):
         return self._answer("prepared", name, self.programs)
 

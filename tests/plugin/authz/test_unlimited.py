@@ -1,12 +1,10 @@
 """Who may use a GPU without a limit: what is noted at starts, and what is judged when the audit has seen it."""
 
-from types import SimpleNamespace
-
 import pytest
 from engine_says import GPU, OURS, inspected
 
 from convgpu.authz.facts.permits import FULL, Permits
-from convgpu.authz.ports import EngineUnreachable
+from convgpu.authz.ports import EngineHolds, EngineUnreachable
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.unlimited import Unlimited, UnlimitedJudge, why_kept
 
@@ -66,11 +64,10 @@ def row(**more):
     return {"Id": ID, "Created": 150, "Image": "i", "ImageID": "sha256:1", "Labels": {}, "Mounts": [], **more}
 
 
-def judge(engine, *, rules=Rules(), noted=False, limits=(), is_known=False, started=150.0):  # noqa: B008 - frozen
+def judge(engine, *, rules=Rules(), noted=False, is_known=False, started=150.0):  # noqa: B008 - frozen
     permits = Permits(None, lambda: 100.0)
     permits.note(ID, permitted=noted)
-    scheduler = SimpleNamespace(find=lambda volume: volume if volume in limits else None)
-    judge = UnlimitedJudge("convgpu", engine, scheduler, permits, lambda: rules)
+    judge = UnlimitedJudge("convgpu", engine, permits, lambda: rules)
     return judge.why_kept(ID, started, is_known=is_known).partition(":")[0].partition(",")[0]
 
 
@@ -89,7 +86,6 @@ LIMITED = "it has a limit"
         (Listed(row(Labels=TASK), task=False), {}, ""),  # anybody may set a label
         (Listed(row(Mounts=[OURS])), {}, LIMITED),
         (Listed(row(Mounts=[OURS])), {"is_known": True}, ""),  # it uses a GPU that its limit is not for
-        (Listed(row()), {"limits": [ID]}, LIMITED),
         (Listed(row(ImageID="sha256:2")), {"rules": parse_rules('[[exempt]]\nimage = "sha256:1"')}, ""),
         (Listed(), {}, ""),  # of another Engine, or of none
         (Listed(), {"started": 99.0}, OLD),
@@ -144,6 +140,20 @@ def test_a_start_that_cannot_be_noted_makes_nobody_unpermitted(harness):
     harness.now = 2000.0
     harness.permit("/containers/web/start")
     assert harness.permits.since == 2000.0
+
+
+def test_the_start_of_a_container_that_the_engine_holds_is_noted_and_pardons_nobody(harness):
+    """Anybody can make one: by a FIFO as its /etc/passwd, a stranger made an administrator pardon all others."""
+
+    def holds(name):
+        raise EngineHolds(f"container {name}", 2.0)
+
+    harness.engine.containers["web"] = inspected(GPU, mounts=[])
+    harness.engine.container = holds
+    harness.now = 2000.0
+    harness.permit("/containers/nobody/start")
+    harness.permit("/containers/web/start")
+    assert (ID in harness.permits, harness.permits.since) == (True, 1000.0)
 
 
 def test_of_many_notes_those_stay_whose_containers_exist(harness):

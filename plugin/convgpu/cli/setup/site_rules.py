@@ -148,6 +148,9 @@ class _EmptyEngine:
     def states(self) -> Mapping[str, str]:
         return {}
 
+    def id_of(self, _name: str) -> str | None:
+        return None
+
     def facts(self) -> HostFacts:
         return HostFacts(default_runtime="runc", go="go1.22.4")
 

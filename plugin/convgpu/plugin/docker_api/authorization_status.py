@@ -96,7 +96,7 @@ def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> 
         found = site.rules()
         return None if site.error else found
 
-    unlimited = UnlimitedJudge(settings.name, engine, ports.scheduler, permits, rules)
+    unlimited = UnlimitedJudge(settings.name, engine, permits, rules)
     host = HostProgramJudge(HostAccess(root), rules)
     quotas = Quotas(owners, ports.scheduler, engine)
     return Judges(Judge(settings.name, ports, owners, notes, permits=permits), unlimited, host, quotas)

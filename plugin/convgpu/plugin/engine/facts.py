@@ -81,11 +81,13 @@ class EngineView:
         return self._row({"id": [container], "is-task": ["true"]}) is not None
 
     def _row(self, filters: Mapping[str, list[str]]) -> Document | None:
+        return next(iter(self._rows(filters)), None)
+
+    def _rows(self, filters: Mapping[str, list[str]]) -> list[Document]:
         try:
-            rows = self._engine.ask(lambda api: api.containers(all=True, filters=filters))
+            return list(self._engine.ask(lambda api: api.containers(all=True, filters=filters)))
         except (EngineUnavailable, NotFound) as error:
             raise EngineUnreachable(str(error)) from error
-        return next(iter(rows), None)
 
     def is_plugin(self, container: str) -> bool:
         """Tell whether the Engine has a managed plugin of this id."""
@@ -93,10 +95,15 @@ class EngineView:
 
     def states(self) -> Mapping[str, str]:
         """Return the state of each container by its id."""
-        try:
-            return {row["Id"]: row["State"] for row in self._engine.ask(lambda api: api.containers(all=True))}
-        except (EngineUnavailable, NotFound) as error:
-            raise EngineUnreachable(str(error)) from error
+        return {row["Id"]: row["State"] for row in self._rows({})}
+
+    def id_of(self, name: str) -> str | None:
+        """Return the id of a container by its id, its name or the beginning of its id: the Engine's own order."""
+        rows = self._rows({})
+        called = [row["Id"] for row in rows if f"/{name.removeprefix('/')}" in (row.get("Names") or ())]
+        begins = [row["Id"] for row in rows if name and row["Id"].startswith(name)]
+        found = [own for own in begins if own == name] or called or begins
+        return found[0] if len(found) == 1 else None
 
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""

@@ -65,22 +65,56 @@ class TakenReserves:
         }
 
 
+class _Budget:
+    """The time that something has for overuse: seconds without take back a fifth as many with it.
+
+    Args:
+        most: fifths of seconds of overuse after which the time is spent.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._counted: dict[str, float] = {}  # in fifths of seconds, at most twice as many as are too many
+        self._overused: AbstractSet[str] = frozenset()
+
+    def update(self, overused: AbstractSet[str], passed: float) -> None:
+        """Take what a look finds; what the last one found lasted for so many seconds."""
+        for key, counted in list(self._counted.items()):
+            more = passed * _TO_FORGET if key in self._overused else -passed
+            self._counted[key] = min(counted + more, 2 * self._most)
+            if self._counted[key] <= 0:
+                del self._counted[key]
+        self._overused = overused
+        for key in overused:
+            self._counted.setdefault(key, 0.0)
+
+    @property
+    def running(self) -> AbstractSet[str]:
+        """What has used up some of its time."""
+        return self._counted.keys()
+
+    @property
+    def spent(self) -> set[str]:
+        """What has used up all of it."""
+        return {key for key, counted in self._counted.items() if counted >= self._most}
+
+
 class OveruseBudget:
-    """Says who is above a limit where the time for that is spent: all containers of a device have one budget.
+    """Says who is above a limit where the time for that is spent: that of a device, or the container's own.
 
     What a look finds counts until the next one, once, however many are above their limits. Five seconds without anybody
     take back one: a device is overused for no more than about a sixth of the time, by whoever, and moments are
     forgotten. Where the budget is spent, whoever is above a limit for longer than a moment has been so for too long.
+    A container has as much time on all devices together: in turns among them it would be above on none for long.
 
     Args:
-        after: seconds above a limit after which the budget of a device is spent.
+        after: seconds above a limit after which a budget is spent.
     """
 
     def __init__(self, after: float) -> None:
-        self._most = after * _TO_FORGET
         self._is_no_moment = min(NO_MOMENT, after)
-        self._counted: dict[str, float] = {}  # by device, in fifths of seconds, at most twice as many as are too many
-        self._overused: AbstractSet[str] = frozenset()
+        self._devices, self._containers = _Budget(after * _TO_FORGET), _Budget(after * _TO_FORGET)
+        self._places: dict[str, set[str]] = {}  # where each container was above its limit
         self._since: dict[OveruseRow, float] = {}
         self._at = 0.0
 
@@ -95,30 +129,30 @@ class OveruseBudget:
             unjudged: devices that somebody uses of whom it is not known yet whether that is permitted.
         """
         passed, self._at = now - self._at, now
-        for device, counted in list(self._counted.items()):
-            more = passed * _TO_FORGET if device in self._overused else -passed
-            self._counted[device] = min(counted + more, 2 * self._most)
-            if self._counted[device] <= 0:
-                del self._counted[device]
-        self._overused = {device for _, device in over} | unjudged
-        for device in self._overused:
-            self._counted.setdefault(device, 0.0)
+        self._devices.update({device for _, device in over} | unjudged, passed)
+        self._containers.update({name for name, _ in over}, passed)
+        for name, device in over:
+            self._places.setdefault(name, set()).add(device)
+        self._places = {name: self._places[name] for name in self._containers.running}
         fresh = set(over - self._since.keys())
         self._since = {row: self._since.get(row, now) for row in over}
-        spent = self.spent
-        return fresh, {
-            row for row, since in self._since.items() if row[1] in spent and now - since >= self._is_no_moment
-        }
+        return fresh, {row for row, since in self._since.items() if self._is_spent(row) and self._is_long(now - since)}
+
+    def _is_long(self, seconds: float) -> bool:
+        return seconds >= self._is_no_moment
+
+    def _is_spent(self, row: OveruseRow) -> bool:
+        name, device = row
+        return name in self._containers.spent or device in self._devices.spent
 
     @property
     def spent(self) -> set[str]:
-        """The devices whose budget is spent."""
-        return {device for device, counted in self._counted.items() if counted >= self._most}
+        """The devices to look at often: their budget is spent, or that of a container that was above a limit there."""
+        return self._devices.spent.union(*(self._places[name] for name in self._containers.spent))
 
     @property
     def pause(self) -> float:
         """Seconds until devices whose budget is spent should be looked at again; infinite without any."""
-        spent = self.spent
-        if any(device in spent for _, device in self._since):
+        if any(self._is_spent(row) for row in self._since):
             return _LOOK_TWICE
-        return _LOOK_OFTEN if spent else math.inf
+        return _LOOK_OFTEN if self.spent else math.inf

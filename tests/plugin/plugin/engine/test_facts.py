@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from daemon import wait_until
@@ -151,3 +152,24 @@ def test_one_caller_asks_for_the_settings_and_others_have_those_of_before():
         engine.released.set()
         now = first.result(60)
     assert (now is not before, view.facts() is now) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("aa01", "aa01"),
+        ("web", "aa01"),
+        ("/web", "aa01"),
+        ("aa02", "aa02"),
+        ("bb", "bb03"),  # a name comes before the beginning of an id
+        ("cc", "cc04"),
+        ("aa", None),
+        ("", None),
+        ("nobody", None),
+    ],
+)
+def test_the_list_tells_the_id_of_a_container_that_the_engine_holds(name, found):
+    names = {"aa01": ["/web"], "aa02": ["/aa01", "/other/alias"], "bb03": ["/bb"], "bb05": ["/x"], "cc04": None}
+    rows = [{"Id": own, "Names": called} for own, called in names.items()]
+    api = SimpleNamespace(containers=lambda **_how: rows)
+    assert EngineView(SimpleNamespace(ask=lambda question: question(api))).id_of(name) == found

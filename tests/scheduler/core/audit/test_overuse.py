@@ -49,6 +49,18 @@ def test_who_took_what_others_lack_is_found_and_nobody_whose_memory_was_there_be
     assert taken.find("other", {"a": 9 * GIB}, {}, lacks=True) == set()
 
 
+def test_who_goes_from_device_to_device_has_one_time_for_all() -> None:
+    """By which a stranger held a card without a limit for 25 s on two, and would have for ever on six."""
+    budget, due, now = OveruseBudget(10.0), set(), 0.0
+    while not due and now < 60:
+        _, due = budget.update({("a", f"gpu{int(now / 3) % 6}")}, now)
+        now = min(now + 2.0, now + budget.pause)
+    assert (due, now) == ({("a", "gpu3")}, pytest.approx(10.4))
+    assert budget.spent == {"gpu0", "gpu1", "gpu2", "gpu3"}
+    assert budget.update({("b", "gpu0")}, 10.6) == ({("b", "gpu0")}, set())
+    assert budget.update({("b", "gpu0")}, 12.0) == (set(), set())  # another one's time is its own
+
+
 def ends(who: Callable[[float], str], seconds: int, every: float = 2.0) -> dict[str, float]:
     """Return when each container is ended, in seconds.
 
@@ -112,11 +124,12 @@ def test_moments_of_honest_containers_beside_a_ring_end_none_of_them() -> None:
     assert (len(ended), now > 4_000) == (0, True)
 
 
-def test_no_more_is_remembered_than_who_is_above_the_limit_and_devices_that_were_overused() -> None:
+def test_no_more_is_remembered_than_who_is_above_the_limit_and_what_was_overused() -> None:
     budget = OveruseBudget(10.0)
     for number in range(1000):
         budget.update({(f"c{number}", "gpu")}, number * 2.0)
-    assert (len(budget._counted), len(budget._since)) == (1, 1)
+    assert (len(budget._devices.running), len(budget._since)) == (1, 1)
+    assert len(budget._containers.running) == len(budget._places) == 6  # 2 s each, which are forgotten after 10
     budget.update(set(), 3000.0)
     budget.update(set(), 4000.0)
-    assert (budget._counted, budget._since) == ({}, {})
+    assert (budget._devices.running, budget._containers.running, budget._places) == (set(), set(), {})

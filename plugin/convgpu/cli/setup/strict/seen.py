@@ -70,6 +70,10 @@ class EngineRecords:
         """Return the state of each container by its id."""
         return {row["Id"]: row["State"] for row in self._engine.get("/containers/json", all=1)}
 
+    def id_of(self, name: str) -> str | None:
+        """Return the id of a container."""
+        return (self.container(name) or {}).get("Id")
+
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
         return read_facts(self._engine.info, self._engine.get("/version"), self._plugin_id)
