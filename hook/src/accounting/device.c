@@ -6,6 +6,7 @@
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -13,6 +14,10 @@ enum { MAX_ORDINALS = 64, POINTER_ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORD
 
 static struct allocations owners =
     ALLOCATIONS_INITIALIZER; /* contexts of green ones, which die with the primary */
+
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static struct allocations changes = ALLOCATIONS_INITIALIZER; /* by handle; `value`: the epoch of the last */
+static _Atomic bool changes_are_lost;                        /* there was no memory for one */
 
 /* Number + 1 of each ordinal once it is known; 0 before. */
 static _Atomic int known[MAX_ORDINALS];
@@ -88,6 +93,11 @@ CUresult device_current(CUcontext *context, int *device) {
     return CUDA_SUCCESS;
 }
 
+/* A handle may name another one now. */
+static void device_contexts_changed(void) {
+    atomic_fetch_add(&device_epoch, 1);
+}
+
 void device_set_owner(CUcontext context, CUcontext owner) {
     struct allocation replaced,
         entry = {.address = (uint64_t)(uintptr_t)context, .context = (uint64_t)(uintptr_t)owner >> 1};
@@ -101,8 +111,20 @@ void device_forget_owner(CUcontext context) {
     device_contexts_changed();
 }
 
-void device_contexts_changed(void) {
-    atomic_fetch_add(&device_epoch, 1);
+/* Who asks before the epoch is entered, is told of the change as well. */
+void device_context_changed(CUcontext context) {
+    struct allocation entry = {.address = (uint64_t)(uintptr_t)context, .value = UINT64_MAX}, replaced;
+    pthread_mutex_lock(&changing);
+    bool entered = allocations_insert(&changes, entry, &replaced);
+    entry.value = (uint64_t)atomic_fetch_add(&device_epoch, 1) + 1;
+    if (!entered || !allocations_insert(&changes, entry, &replaced)) changes_are_lost = true;
+    pthread_mutex_unlock(&changing);
+}
+
+bool device_has_changed(CUcontext context, uint32_t since) {
+    struct allocation entry;
+    bool found = allocations_find(&changes, (uint64_t)(uintptr_t)context, &entry);
+    return changes_are_lost || (found && entry.value > since);
 }
 
 bool device_push(CUcontext context) {
@@ -135,6 +157,9 @@ static void device_reset(void) {
     warned = 0;
     device_epoch++;
     allocations_reset(&owners);
+    allocations_reset(&changes);
+    changing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    changes_are_lost = true; /* of the parent's */
 }
 
 static void device_mark(CUcontext context) {

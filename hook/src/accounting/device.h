@@ -35,12 +35,15 @@ void device_forget_owner(CUcontext context);
 bool device_push(CUcontext context);
 void device_pop(bool pushed);
 
-/* Contexts were created, or destroyed: a handle may name another one now. After a creation before the program
- * has the handle. */
-void device_contexts_changed(void);
+/* A context was created, before the program has its handle, or was destroyed: it may name another one now. */
+void device_context_changed(CUcontext context);
 
-/* Changes with that; never 0. */
+/* Changes with that, and when green contexts come and go; never 0. */
 extern _Atomic uint32_t device_epoch;
+
+/* Whether the handle names another context than when the epoch was `since`, or none; true as well if nobody
+ * knows. */
+bool device_has_changed(CUcontext context, uint32_t since);
 
 /* Says, once for each ordinal, that it has no limit here. */
 void device_refuse(CUdevice ordinal);

@@ -62,7 +62,7 @@ static CUresult context_create_charged(struct creation *creation, struct device_
         account_add_context((uint32_t)device, creation->charge.size);
         growth_context_made(device);
         /* Before another thread gets the context: kernels of libraries have one form more. */
-        device_contexts_changed();
+        device_context_changed(creation->context);
         functions_forget();
     }
     if (result == CUDA_SUCCESS && primary) {
@@ -118,8 +118,8 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
     }
     pthread_mutex_unlock(&contexts->state);
     drain_unlock();
-    device_contexts_changed();
     if (!ended) return result;
+    device_context_changed(primary);
     context_drop(primary);
     context_give_ended(device, charge);
     return result;

@@ -42,7 +42,7 @@ static CUresult end_context(CUcontext context, CUresult (*end)(CUcontext), bool 
     result = end(context);
     drain_unlock();
     if (result == CUDA_SUCCESS) {
-        device_contexts_changed();
+        device_context_changed(context);
         context_drop(context);
         if (ours) context_give_ended((int)entry.device, entry.size);
     } else {

@@ -11,8 +11,8 @@ enum { MOST = 8 };
 
 _Thread_local uint32_t thread_stream_epoch __attribute__((tls_model("initial-exec")));
 
-/* The contexts in which this thread has its stream (green ones have none): found out while `epoch` was the
- * epoch of device.h. A handle that names another one now was handed out after that. */
+/* The contexts in which this thread has its stream (green ones have none), by the handles that they had when
+ * `epoch` was the epoch of device.h. */
 static _Thread_local struct {
     uint32_t epoch, count;
     CUcontext contexts[MOST];
@@ -22,6 +22,17 @@ static bool has(CUcontext context) {
     for (uint32_t index = 0; index < had.count && index < MOST; index++)
         if (had.contexts[index] == context) return true;
     return false;
+}
+
+/* What lives on stays known: asked again, it would be refused while something is owed. */
+static void forget_changed(uint32_t now) {
+    uint32_t known = had.count < MOST ? had.count : MOST;
+    if (had.epoch == now) return;
+    had.count = 0;
+    for (uint32_t index = 0; index < known; index++)
+        if (!device_has_changed(had.contexts[index], had.epoch))
+            had.contexts[had.count++] = had.contexts[index];
+    had.epoch = now;
 }
 
 /* The question that breaks no capture: not of this stream either, if the thread captures in it. */
@@ -49,8 +60,7 @@ CUresult thread_stream_make(const char *call) {
     if (!driver_load() || inside_driver || !session_is_open()) return result;
     uint32_t now = atomic_load_explicit(&device_epoch, memory_order_acquire);
     if (DRIVER(cuCtxGetCurrent, &context) != CUDA_SUCCESS || !context) return result;
-    if (had.epoch != now) had.count = 0;
-    had.epoch = now;
+    forget_changed(now);
     if (!has(context) && !make(call, context, &result)) return result;
     if (had.count <= MOST && had.count == growth_contexts()) thread_stream_epoch = now;
     return result;

@@ -158,3 +158,20 @@ def test_a_known_stream_is_not_asked_for_again(daemon: Daemon, join: Join) -> No
     assert threads.own("launch") == SUCCESS
     assert threads.use(40, "launch", STAYING) == (FIRST - 1 + 12, 21)
     assert [threads.own(way) for way in WAYS] == [SUCCESS] * len(WAYS)
+
+
+def test_a_known_stream_stays_known_when_other_contexts_end(daemon: Daemon, join: Join) -> None:
+    """Asked again while a step is owed, a thread was refused its work in the stream that it had."""
+    threads = Threads(join(daemon.container("a", memory="2g")))
+    program = threads.program
+    fill(daemon, program)
+    assert threads.own("fill") == SUCCESS
+    assert threads.use(40, "fill", STAYING) == (FIRST - 1 + 12, 21)
+    assert program.call("retain 0").code == SUCCESS
+    assert program.call("release 0").code == SUCCESS  # one reference of two
+    assert threads.own("fill") == SUCCESS
+    other = program.call("create4 1").number
+    assert program.call(f"use {threads.context}").code == SUCCESS
+    assert threads.own("fill") == SUCCESS
+    assert program.call(f"destroy {other}").code == SUCCESS
+    assert threads.own("fill") == SUCCESS
