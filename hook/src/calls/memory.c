@@ -11,7 +11,9 @@
 #include "backing/backing.h"
 #include "calls/live_memory.h"
 #include "exports/kept.h"
+#include "gate/captures.h"
 #include "pools/pool.h"
+#include "streams/thread_stream.h"
 #include "tables/registry.h"
 #include "unified/unified.h"
 
@@ -287,6 +289,16 @@ CUresult hooked_cuMemFree(uint32_t address) {
     return memory_free(&request);
 }
 
+/* What is given to the thread's default stream before that can be had, is freed in the legacy one, which
+ * waits for all that it would: nothing is paid back of what is owed, if nothing is freed. A capture would not
+ * outlive that. */
+static CUresult memory_free_in_own(struct free_request *request) {
+    CUresult result = thread_stream_ready("cuMemFreeAsync");
+    if (result != CUDA_SUCCESS && captures_count() > 0) return result;
+    if (result != CUDA_SUCCESS) request->stream = (CUstream)CU_STREAM_LEGACY;
+    return memory_free(request);
+}
+
 static CUresult memory_attempt_free_async(void *arguments) {
     struct free_request *request = arguments;
     return DRIVER(cuMemFreeAsync, request->address, request->stream);
@@ -295,7 +307,7 @@ static CUresult memory_attempt_free_async(void *arguments) {
 CUresult hooked_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     struct free_request request = {
         .attempt = memory_attempt_free_async, .address = address, .stream = stream, .deferred = true};
-    return memory_free(&request);
+    return IS_OWN_NONE((uintptr_t)stream) ? memory_free_in_own(&request) : memory_free(&request);
 }
 
 static CUresult memory_attempt_free_async_ptsz(void *arguments) {
@@ -306,7 +318,7 @@ static CUresult memory_attempt_free_async_ptsz(void *arguments) {
 CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
     struct free_request request = {
         .attempt = memory_attempt_free_async_ptsz, .address = address, .stream = stream, .deferred = true};
-    return memory_free(&request);
+    return IS_OWN_PTSZ((uintptr_t)stream) ? memory_free_in_own(&request) : memory_free(&request);
 }
 
 static void memory_mark(CUcontext context) {

@@ -22,7 +22,7 @@
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
-/* Those that are given a stream, and call it `stream`. */
+/* Those that are given a stream, and call it `stream`; but for cuMemFreeAsync (calls/memory.c). */
 #define CONVGPU_HOOKED_STREAM_CALLS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \
       (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
@@ -35,10 +35,6 @@
       MEMORY(address &&size > 0 && pool),                                                                    \
       (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
       (address, size, pool, stream))                                                                         \
-    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
-      (address, stream))                                                                                     \
-    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
-      (address, stream))                                                                                     \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, NONE, (CUstream stream), (stream))               \
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
     X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, NONE, NONE, (CUstream stream), (stream))            \
@@ -80,6 +76,10 @@
       (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))
 
 #define CONVGPU_HOOKED_OTHER_CALLS(X)                                                                        \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
+      (address, stream))                                                                                     \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
+      (address, stream))                                                                                     \
     X(cuInit, cuInit, 2000, NONE, SESSION(true), (unsigned flags), (flags))                                  \
     X(cuMemAlloc, cuMemAlloc, 2000, NONE, MEMORY(address &&size > 0), (uint32_t *address, unsigned size),    \
       (address, size))                                                                                       \

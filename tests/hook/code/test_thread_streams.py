@@ -175,3 +175,20 @@ def test_a_known_stream_stays_known_when_other_contexts_end(daemon: Daemon, join
     assert threads.own("fill") == SUCCESS
     assert program.call(f"destroy {other}").code == SUCCESS
     assert threads.own("fill") == SUCCESS
+
+
+@pytest.mark.parametrize(("call", "stream"), [("freeasync", 2), ("freeasyncp", 0), ("freeasyncp", 2)])
+def test_what_is_freed_in_one_that_cannot_be_had_is_freed(daemon: Daemon, join: Join, call: str, stream: int) -> None:
+    """A program that could not have a thread's stream could not free in one either, and paid back nothing."""
+    threads = Threads(join(daemon.container("a", memory="2g")))
+    program = threads.program
+    pooled = program.call("async 1048576 0")
+    assert pooled.code == SUCCESS
+    held = fill(daemon, program)
+    assert threads.use(40, "fill", STAYING) == (FIRST + 12, 20)
+    assert threads.own("fill") == OUT_OF_MEMORY
+    assert program.call(f"{call} {pooled.number} {stream}").code == SUCCESS
+    assert threads.own("fill") == OUT_OF_MEMORY
+    assert program.call(f"{call} {held} {stream}").code == SUCCESS
+    assert program.call("syncall").code == SUCCESS
+    assert threads.own("fill") == SUCCESS
