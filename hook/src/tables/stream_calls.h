@@ -8,8 +8,8 @@
  *
  * X(symbol, base, since, stream, words, on)     as in gated_calls.h
  *
- * Made from cuda.h and cudaTypedefs.h of CUDA 12.9 and 13.5; tests/hook/interpose/test_coverage.py compares
- * them again.
+ * Made from cuda.h, cudaGL.h and their typedefs of CUDA 12.9 and 13.5; tests/hook/interpose/test_coverage.py
+ * compares them again.
  */
 #ifndef CONVGPU_STREAM_CALLS_H
 #define CONVGPU_STREAM_CALLS_H
@@ -28,6 +28,10 @@
     X(cuEventRecord_ptsz, cuEventRecord, 7000, PTSZ, 2, b)                                                   \
     X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, NONE, 3, b)                                     \
     X(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, 11010, PTSZ, 3, b)                                \
+    X(cuGLMapBufferObjectAsync, cuGLMapBufferObjectAsync, 2030, NONE, 4, d)                                  \
+    X(cuGLMapBufferObjectAsync_v2, cuGLMapBufferObjectAsync, 3020, NONE, 4, d)                               \
+    X(cuGLMapBufferObjectAsync_v2_ptsz, cuGLMapBufferObjectAsync, 7000, PTSZ, 4, d)                          \
+    X(cuGLUnmapBufferObjectAsync, cuGLUnmapBufferObjectAsync, 2030, NONE, 2, b)                              \
     X(cuGraphicsMapResources, cuGraphicsMapResources, 3000, NONE, 3, c)                                      \
     X(cuGraphicsMapResources_ptsz, cuGraphicsMapResources, 7000, PTSZ, 3, c)                                 \
     X(cuGraphicsUnmapResources, cuGraphicsUnmapResources, 3000, NONE, 3, c)                                  \
@@ -38,6 +42,9 @@
     X(cuLaunchHostFunc_v2_ptsz, cuLaunchHostFunc, 13010, PTSZ, 4, a)                                         \
     X(cuMemMapArrayAsync, cuMemMapArrayAsync, 11010, NONE, 3, c)                                             \
     X(cuMemMapArrayAsync_ptsz, cuMemMapArrayAsync, 11010, PTSZ, 3, c)                                        \
+    X(cuOccupancyMaxActiveClusters, cuOccupancyMaxActiveClusters, 11070, NONE, 3, CONFIG_STREAM(c))          \
+    X(cuOccupancyMaxPotentialClusterSize, cuOccupancyMaxPotentialClusterSize, 11070, NONE, 3,                \
+      CONFIG_STREAM(c))                                                                                      \
     X(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000, NONE, 4, d)                   \
     X(cuSignalExternalSemaphoresAsync_ptsz, cuSignalExternalSemaphoresAsync, 10000, PTSZ, 4, d)              \
     X(cuStreamAddCallback, cuStreamAddCallback, 5000, NONE, 4, a)                                            \

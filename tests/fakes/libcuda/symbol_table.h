@@ -212,6 +212,7 @@
     X(cuMemsetD2D32Async, 7000, cuMemsetD2D32Async_ptsz, true)                                               \
     X(cuLaunchKernel, 4000, cuLaunchKernel, false)                                                           \
     X(cuLaunchKernel, 7000, cuLaunchKernel_ptsz, true)                                                       \
+    X(cuOccupancyMaxActiveClusters, 11070, cuOccupancyMaxActiveClusters, false)                              \
     X(cuLaunchKernelEx, 11060, cuLaunchKernelEx, false)                                                      \
     X(cuLaunchKernelEx, 11060, cuLaunchKernelEx_ptsz, true)                                                  \
     X(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel, false)                                     \

@@ -15,8 +15,11 @@ Start = Callable[..., Program]
 FIRST = 8
 """So many lie in what the context took."""
 STREAM = MIB // 2
-WAYS = ("launch", "twin", "ex", "fill", "fill-twin", "copy-twin", "event", "query-twin", "owner", "wait", "capture")
-LAUNCHES = ("launch", "twin", "ex", "capture")
+WAYS = (
+    *("launch", "twin", "ex", "fill", "fill-twin", "copy-twin", "event", "query-twin", "owner", "wait", "capture"),
+    "occupancy",
+)
+LAUNCHES = ("launch", "twin", "ex", "capture", "occupancy")
 BY_TURNS, STAYING, AT_ONCE = range(3)
 
 

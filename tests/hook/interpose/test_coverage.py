@@ -46,18 +46,15 @@ HARMLESS = re.compile(
 """Names of others that have such a verb in them: reports, parameters of nodes, access rights, flags."""
 
 
-def read_header(package: str) -> str:
+def read_header(package: str, name: str = "cuda.h") -> str:
     files = importlib.metadata.files(package)
     assert files is not None, f"{package} is not installed: make venv"
-    [header] = [file for file in files if file.name == "cuda.h"]
+    [header] = [file for file in files if file.name == name]
     return Path(str(header.locate())).read_text(encoding="utf-8", errors="replace")
 
 
 def read_typedefs(package: str) -> str:
-    files = importlib.metadata.files(package)
-    assert files is not None
-    [header] = [file for file in files if file.name == "cudaTypedefs.h"]
-    return Path(str(header.locate())).read_text(encoding="utf-8", errors="replace")
+    return read_header(package, "cudaTypedefs.h") + read_header(package, "cudaGLTypedefs.h")
 
 
 def bases(header: str) -> set[str]:
@@ -100,16 +97,17 @@ def test_no_call_is_on_both_lists_and_none_is_unknown() -> None:
     handled = {base for base, _since, _stream in HOOKED.values()}
     assert sorted(handled & set(UNHANDLED)) == []
     known = set().union(*(bases(read_header(package)) for package in HEADERS))
+    known |= {base for base, _since, _stream in LISTED.values() if base.startswith("cuGL")}  # cudaGL.h's
     known |= {"cuGraphInstantiateWithFlags"}  # cuda.h hides it behind a macro; cudaTypedefs.h names it
     assert sorted(set(UNHANDLED) - known - {"cuGetExportTable"}) == []
     assert sorted({base for base, _since, _stream in LISTED.values()} - known) == []
 
 
 def streams(header: str) -> list[str]:
-    """Calls of a cuda.h that are given a stream and stand on no list."""
+    """Calls of a header that are given a stream, or a configuration with one, and stand on no list."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
     calls = re.findall(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(([^;]*?)\)\s*;", text)
-    given = {name for name, arguments in calls if re.search(r"\bCUstream\s+\w+", arguments)}
+    given = {name for name, arguments in calls if re.search(r"\bCUstream\s+\w+|\bCUlaunchConfig\b", arguments)}
     twins = {name for name in given if re.search(rf"__CUDA_API_PT[SD][ZS]\({name}\)", text)}
     assert {"cuEventRecord", "cuStreamQuery", "cuMemAllocAsync", "cuStreamGetCaptureInfo_v2"} <= given
     assert {"cuEventRecord", "cuStreamQuery", "cuMemAllocAsync"} <= twins
@@ -119,7 +117,7 @@ def streams(header: str) -> list[str]:
 @pytest.mark.parametrize("package", HEADERS)
 def test_every_call_that_is_given_a_stream_is_on_a_list(package: str) -> None:
     """It makes the default stream of its thread, if it is that one: half a MiB."""
-    assert streams(read_header(package)) == []
+    assert streams(read_header(package) + read_header(package, "cudaGL.h")) == []
 
 
 @pytest.mark.parametrize(
@@ -127,6 +125,7 @@ def test_every_call_that_is_given_a_stream_is_on_a_list(package: str) -> None:
     [
         ("CUresult CUDAAPI cuStreamGetColour(CUstream hStream, int *colour);", ["cuStreamGetColour"]),
         ("CUresult CUDAAPI cuEventRecord_v2(CUevent hEvent, CUstream hStream);", ["cuEventRecord_v2"]),
+        ("CUresult CUDAAPI cuLaunchAsk(int *size, const CUlaunchConfig *config);", ["cuLaunchAsk"]),
         ("CUresult CUDAAPI cuStreamMake(CUstream *phStream);", []),
     ],
 )

@@ -145,6 +145,18 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *configuration, CUfunction f
     return launch_configured(configuration, function, true, parameters, extra);
 }
 
+/* A question that makes the stream of its configuration, as on a card. */
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
+                                      const CUlaunchConfig *configuration) {
+    struct context *context = NULL;
+    (void)function;
+    if (clusters == NULL || configuration == NULL) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = driver_enter_stream(configuration->stream, &context);
+    if (result != CUDA_SUCCESS) return result;
+    *clusters = 1;
+    return driver_leave(CUDA_SUCCESS);
+}
+
 static CUresult call_host(CUstream stream, bool per_thread, void (*call)(void *), void *data) {
     const struct operation operation = {.kind = OPERATION_HOST, .call = call, .data = data};
     struct lane lane;

@@ -57,6 +57,8 @@ CUDA_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *configuration, CUfun
                                       void **parameters, void **extra);
 CUDA_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *configuration, CUfunction function,
                                            void **parameters, void **extra);
+CUDA_EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
+                                                  const CUlaunchConfig *configuration);
 CUDA_EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void *), void *data);
 CUDA_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, void (*call)(void *), void *data);
 CUDA_EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);

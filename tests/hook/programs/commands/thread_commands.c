@@ -23,7 +23,8 @@ enum way {
     QUERY_TWIN,
     OWNER,
     WAIT,
-    CAPTURE
+    CAPTURE,
+    OCCUPANCY
 };
 enum mode { BY_TURNS, STAYING, AT_ONCE }; /* one ends before the next begins; before the next calls; never */
 
@@ -34,13 +35,16 @@ static struct {
     unsigned accepted, refused;
 } all;
 
-static CUresult launch_configured(word function) {
+static CUresult configured(enum way way, word function) {
+    int clusters;
     struct {
         unsigned shape[6], shared;
         uint64_t stream, attributes;
         unsigned count;
     } one = {{1, 1, 1, 1, 1, 1}, 0, CU_STREAM_PER_THREAD, 0, 0};
-    return cuda.cuLaunchKernelEx((word)(uintptr_t)&one, function, 0, 0);
+    word where = (word)(uintptr_t)&one;
+    if (way == LAUNCH_EX) return cuda.cuLaunchKernelEx(where, function, 0, 0);
+    return cuda.passed.cuOccupancyMaxActiveClusters((word)(uintptr_t)&clusters, function, where);
 }
 
 static CUresult record(void) {
@@ -67,7 +71,8 @@ static CUresult go(enum way way, word subject) {
     case LAUNCH_TWIN:
         return cuda.cuLaunchKernel_ptsz(subject, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
     case LAUNCH_EX:
-        return launch_configured(subject);
+    case OCCUPANCY:
+        return configured(way, subject);
     case FILL:
         return cuda.cuMemsetD8Async(subject, 1, 8, CU_STREAM_PER_THREAD);
     case FILL_TWIN:
