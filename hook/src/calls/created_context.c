@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contexts of cuCtxCreate. drain_lock() is held around what counts who uses one, and around its end.
+ * The contexts of cuCtxCreate, and of its forms for OpenGL and VDPAU. drain_lock() is held around what counts
+ * who uses one, and around its end.
  */
 #include "accounting/allocations.h"
 #include "accounting/context_growth.h"
@@ -167,6 +168,64 @@ CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned fl
     struct creation creation = {.charge.call = "cuCtxCreate",
                                 .attempt = context_attempt_v4,
                                 .parameters = parameters,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+/* With OpenGL. */
+static CUresult context_attempt_gl(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuGLCtxCreate_v2, &creation->context, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .charge.call = "cuGLCtxCreate", .attempt = context_attempt_gl, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+static CUresult context_attempt_gl_v1(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuGLCtxCreate, &creation->context, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .charge.call = "cuGLCtxCreate", .attempt = context_attempt_gl_v1, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+/* With VDPAU: its device, and where its functions are. */
+static CUresult context_attempt_vdpau(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuVDPAUCtxCreate_v2, &creation->context, creation->flags, creation->ordinal,
+                  (uint32_t)creation->count, creation->parameters);
+}
+
+CUresult hooked_cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal, uint32_t shown,
+                                    void *lookup) {
+    struct creation creation = {.charge.call = "cuVDPAUCtxCreate",
+                                .attempt = context_attempt_vdpau,
+                                .parameters = lookup,
+                                .count = (int)shown,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return context_create_for(context, &creation);
+}
+
+static CUresult context_attempt_vdpau_v1(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuVDPAUCtxCreate, &creation->context, creation->flags, creation->ordinal,
+                  (uint32_t)creation->count, creation->parameters);
+}
+
+CUresult hooked_cuVDPAUCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal, uint32_t shown,
+                                 void *lookup) {
+    struct creation creation = {.charge.call = "cuVDPAUCtxCreate",
+                                .attempt = context_attempt_vdpau_v1,
+                                .parameters = lookup,
+                                .count = (int)shown,
                                 .flags = flags,
                                 .ordinal = ordinal};
     return context_create_for(context, &creation);

@@ -181,6 +181,16 @@
     X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE, MEMORY(context),                                             \
       (CUcontext * context, void *parameters, unsigned flags, CUdevice device),                              \
       (context, parameters, flags, device))                                                                  \
+    X(cuGLCtxCreate, cuGLCtxCreate, 2000, NONE, MEMORY(context),                                             \
+      (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
+    X(cuGLCtxCreate_v2, cuGLCtxCreate, 3020, NONE, MEMORY(context),                                          \
+      (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
+    X(cuVDPAUCtxCreate, cuVDPAUCtxCreate, 3010, NONE, MEMORY(context),                                       \
+      (CUcontext * context, unsigned flags, CUdevice device, uint32_t shown, void *lookup),                  \
+      (context, flags, device, shown, lookup))                                                               \
+    X(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate, 3020, NONE, MEMORY(context),                                    \
+      (CUcontext * context, unsigned flags, CUdevice device, uint32_t shown, void *lookup),                  \
+      (context, flags, device, shown, lookup))                                                               \
     X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, NONE, (CUcontext context), (context))                          \
     X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, NONE, (CUcontext context), (context))                       \
     X(cuCtxAttach, cuCtxAttach, 2000, NONE, NONE, (CUcontext * context, unsigned flags), (context, flags))   \

@@ -103,6 +103,8 @@ CUDA_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned fla
 
 CUDA_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUDA_EXPORT CUresult cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice device);
+CUDA_EXPORT CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
                                     CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device);

@@ -44,6 +44,8 @@
     X(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2, false)                               \
     X(cuCtxCreate, 2000, cuCtxCreate, false)                                                                 \
     X(cuCtxCreate, 3020, cuCtxCreate_v2, false)                                                              \
+    X(cuGLCtxCreate, 2000, cuGLCtxCreate, false)                                                             \
+    X(cuGLCtxCreate, 3020, cuGLCtxCreate_v2, false)                                                          \
     X(cuCtxCreate, 11040, cuCtxCreate_v3, false)                                                             \
     X(cuCtxCreate, 12050, cuCtxCreate_v4, false)                                                             \
     X(cuCtxDestroy, 2000, cuCtxDestroy, false)                                                               \

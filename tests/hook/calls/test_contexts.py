@@ -11,7 +11,7 @@ from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, 
 from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
-CREATE = ("retain 0", "create1 0", "create2 0", "create3 0", "create4 0")
+CREATE = ("retain 0", "create1 0", "create2 0", "create3 0", "create4 0", "creategl 0", "creategl1 0")
 HEADROOM = GIB
 
 
@@ -61,8 +61,8 @@ def test_a_context_can_be_paused_and_rejected(start: Start, scheduler: ScriptedS
     session = open_session(start(), scheduler, row(context_size=512 * MIB), context=False)
     session.program.begin(command)
     request, message = session.peer.receive()
-    call = "cuDevicePrimaryCtxRetain" if command == "retain 0" else "cuCtxCreate"
-    assert message == Allocate(0, 512 * MIB, call)
+    calls = {"retain 0": "cuDevicePrimaryCtxRetain", "creategl 0": "cuGLCtxCreate", "creategl1 0": "cuGLCtxCreate"}
+    assert message == Allocate(0, 512 * MIB, calls.get(command, "cuCtxCreate"))
     session.peer.send(Rejected(Reason.LIMIT, 4 * GIB, 4 * GIB), request)
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
     session.program.begin(command)

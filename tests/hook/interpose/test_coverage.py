@@ -54,7 +54,7 @@ def read_header(package: str, name: str = "cuda.h") -> str:
 
 
 def read_typedefs(package: str) -> str:
-    return read_header(package, "cudaTypedefs.h") + read_header(package, "cudaGLTypedefs.h")
+    return "".join(read_header(package, f"cuda{api}Typedefs.h") for api in ("", "GL", "VDPAU"))
 
 
 def bases(header: str) -> set[str]:
@@ -76,6 +76,10 @@ def missing(header: str) -> list[str]:
 @pytest.mark.parametrize("package", HEADERS)
 def test_every_call_that_could_take_memory_is_on_a_list(package: str) -> None:
     assert missing(read_header(package)) == []
+    others = bases(read_header(package, "cudaGL.h") + read_header(package, "cudaVDPAU.h"))
+    contexts = {name for name in others if "CtxCreate" in name}
+    assert contexts >= {"cuVDPAUCtxCreate"}
+    assert contexts <= {base for base, _since, _stream in HOOKED.values()}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_no_call_is_on_both_lists_and_none_is_unknown() -> None:
     handled = {base for base, _since, _stream in HOOKED.values()}
     assert sorted(handled & set(UNHANDLED)) == []
     known = set().union(*(bases(read_header(package)) for package in HEADERS))
-    known |= {base for base, _since, _stream in LISTED.values() if base.startswith("cuGL")}  # cudaGL.h's
+    known |= {base for base, _since, _stream in LISTED.values() if base.startswith(("cuGL", "cuVDPAU"))}
     known |= {"cuGraphInstantiateWithFlags"}  # cuda.h hides it behind a macro; cudaTypedefs.h names it
     assert sorted(set(UNHANDLED) - known - {"cuGetExportTable"}) == []
     assert sorted({base for base, _since, _stream in LISTED.values()} - known) == []

@@ -203,6 +203,15 @@ CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
     return cuCtxCreate_v2(context, flags, device);
 }
 
+/* As if OpenGL were there. */
+CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
 CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
     if (affinity != NULL || count != 0) return CUDA_ERROR_NOT_SUPPORTED;
     return cuCtxCreate_v2(context, flags, device);

@@ -290,6 +290,10 @@ static CUresult run_context(const char *command, size_t *number, char *values) {
         result = cuda.cuCtxCreate_v3(&context, NULL, 0, 0, device);
     else if (strcmp(command, "create4") == 0)
         result = cuda.cuCtxCreate_v4(&context, NULL, 0, device);
+    else if (strcmp(command, "creategl") == 0)
+        result = cuda.cuGLCtxCreate_v2(&context, 0, device);
+    else if (strcmp(command, "creategl1") == 0)
+        result = cuda.cuGLCtxCreate(&context, 0, device);
     else if (strcmp(command, "destroy") == 0)
         return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
     else if (strcmp(command, "destroy1") == 0)
