@@ -266,7 +266,10 @@ class ElasticSessions:
         """Bring a new porter all processes that it needs to know."""
         self._prune()
         self._asked = None
-        if self._porter is None or not self._known:
+        if self._porter is None:
+            return
+        self._porter.rest(self._is_used)
+        if not self._known:  # what an earlier scheduler left stays for those that have not come yet
             return
         self._fit()
         for known in self._known.values():
@@ -286,8 +289,8 @@ class ElasticSessions:
                 if self._porter is not None and (known := self._known.get(number)) is not None:
                     self._bring(self._porter, known)
             case p.Gone():
-                self._prune()
-                self._fit()
+                if not self._is_used() and self._porter is not None:
+                    self._porter.rest(self._is_used)
 
     def _note_of_process(self, known: Elastic, report: p.Moved | p.Dropped | p.Checkpointed) -> None:
         match report:
@@ -322,8 +325,6 @@ class ElasticSessions:
             log.error("the host gives %d of %d MiB: %s", report.size >> 20, self._pool.size >> 20, reason)
         changed = report.size != self.host_memory.size
         self.host_memory = report
-        if self._porter is not None and not report.size and not self._known:
-            self._porter.rest(lambda: bool(self._known))
         for device in self._pool.capacity if changed else ():
             share, slack = self._pool.share(device, report.size)
             self._driver.dispatch(r.PoolChanged(device, share, slack, p.PIECE_SIZE))
@@ -367,6 +368,12 @@ class ElasticSessions:
         for container in {known.session.container for known in self._known.values()}:
             limits.update({uuid: row.limit for uuid, row in self._driver.machine.accounts(container).items()})
         return limits
+
+    def _is_used(self) -> bool:
+        """Say whether a process is there for which the porter has to be, and take no more host memory than that."""
+        self._prune()
+        self._fit()
+        return bool(self._known)
 
     def _prune(self) -> None:
         """Forget processes that have ended or have another session.

@@ -188,15 +188,22 @@ class Porter:
         self._close(_LAST_GRACE)
         self._files.pool.give_back()
 
-    def rest(self, is_needed: Callable[[], bool]) -> None:
-        """End the porter in a minute unless it is needed then: its contexts are memory of the devices."""
+    def rest(self, is_used: Callable[[], bool]) -> None:
+        """Look in a minute, and each minute from then on, whether the porter is used, and end it if not.
+
+        Its contexts are memory of the devices. No report is waited for: it tells of changes only, and a pool that had
+        no time to grow does not shrink. Called again, the minute begins anew.
+        """
         if self._rest is not None:
             self._rest.cancel()
-        self._rest = self._loop.call_later(RESTING, self._end_rest, is_needed)
+        self._rest = self._loop.call_later(RESTING, self._end_rest, is_used)
 
-    def _end_rest(self, is_needed: Callable[[], bool]) -> None:
+    def _end_rest(self, is_used: Callable[[], bool]) -> None:
         self._rest = None
-        if self._control is None or self._process is None or is_needed():
+        if self._control is None or self._process is None:
+            return  # the next one rests from its start on
+        if is_used():
+            self.rest(is_used)
             return
         log.info("the porter pid=%d ends: no process is there whose memory could leave", self._process.pid)
         self._loop.remove_reader(self._control)

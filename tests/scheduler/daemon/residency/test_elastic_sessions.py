@@ -107,7 +107,7 @@ def test_a_drain_lasts_no_longer_than_its_stop_is_ago(world: World) -> None:
 def test_the_host_has_its_memory_back_when_the_porter_knows_of_an_end_before_the_session_ends(world: World) -> None:
     """Nobody asked for it again, and it stayed pinned until the next process came whose memory may leave."""
     sizes: list[int] = []
-    world.sessions.use(cast("Any", SimpleNamespace(resize=sizes.append)))
+    world.sessions.use(cast("Any", SimpleNamespace(resize=sizes.append, rest=lambda _is_used: None)))
     with subprocess.Popen(["true"], stdout=subprocess.DEVNULL) as child:
         world.session.process = os.pidfd_open(child.pid)
     world.sessions.report(p.Gone(1, PIECE))
