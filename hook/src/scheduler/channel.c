@@ -367,10 +367,11 @@ bool channel_open(const char *path, const char *program, const char *memory,
     if (!warned && failure.refused)
         log_refusal("the scheduler refuses this process: %s. CUDA is not available to it.", failure.text);
     else if (!warned)
-        log_refusal(
-            "no scheduler at %s (%s): start this container with a convgpu volume and see that the plugin "
-            "is enabled. CUDA is not available to this process.",
-            path, socket_describe_error(failure.error));
+        log_refusal("no scheduler at %s (%s): %s. CUDA is not available to this process.", path,
+                    socket_describe_error(failure.error),
+                    failure.error == EAGAIN
+                        ? "allow this container more processes (--pids-limit, --ulimit nproc)"
+                        : "start this container with a convgpu volume and see that the plugin is enabled");
     warned = true;
     return false;
 }
