@@ -100,6 +100,8 @@ ROWS = [
     Row("the same, of a library", "launching 0 library"),
     Row("40,000 pages registered apart, where nothing is left", f"pinned 40000 {2 * MIB}"),
     Row("a piece mapped 40,000 times apart, where nothing is left", f"mapped 40000 {512 * MIB}"),
+    Row("a piece of the host's memory mapped 20,000 times, where nothing is left", f"mapped 20000 {2 * MIB} 2"),
+    Row("24 GiB of a pool of the host's memory, where nothing is left", f"pooled {24 * GIB}"),
     Row("80 sparse arrays of 16 GiB, where nothing is left", "sparse 80"),
     Row("a library with 3 GiB of variables", f"variables cubin {3 * GIB} library"),
     Row("a library with 1 GiB of variables, used", f"variables cubin {GIB} library", refused=False),

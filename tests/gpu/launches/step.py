@@ -22,6 +22,7 @@ from calls import HEAP, PENDING, PRINTF, STACK, Answer, Cuda, sparse_shape
 PINNED = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
+HOST = 2  # CU_MEM_LOCATION_TYPE_HOST
 READ_WRITE = 3  # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 DMA_BUF = 1  # CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 NONE = c_uint64(0)
@@ -112,10 +113,10 @@ def pinned(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
     yield "cuMemHostRegister", result
 
 
-def mapped(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
-    """Map one piece of memory at so many addresses, when nothing else can be had."""
+def mapped(cuda: Cuda, count: str, stride: str, where: str = str(DEVICE)) -> Iterator[Answer]:
+    """Map one piece of memory, of the device or of the host, at so many addresses, when nothing else can be had."""
     handle, address, result = c_uint64(), c_uint64(), 0
-    cuda.must("cuMemCreate", byref(handle), c_size_t(2 << 20), (c_int * 8)(PINNED, 0, DEVICE, 0), NONE)
+    cuda.must("cuMemCreate", byref(handle), c_size_t(2 << 20), (c_int * 8)(PINNED, 0, int(where), 0), NONE)
     cuda.must("cuMemAddressReserve", byref(address), c_size_t(int(count) * int(stride)), c_size_t(0), NONE, NONE)
     fill(cuda)
     for place in range(address.value, address.value + int(count) * int(stride), int(stride)):
@@ -124,6 +125,17 @@ def mapped(cuda: Cuda, count: str, stride: str) -> Iterator[Answer]:
             break
         cuda.must("cuMemSetAccess", c_uint64(place), c_size_t(2 << 20), (c_int * 3)(DEVICE, 0, READ_WRITE), c_size_t(1))
     yield "cuMemMap", result
+
+
+def pooled(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Allocate so many bytes from a pool of the host's memory, when nothing else can be had."""
+    pool, address = c_void_p(), c_uint64()
+    cuda.must("cuMemPoolCreate", byref(pool), (c_int * 22)(PINNED, 0, HOST, 0))
+    fill(cuda)
+    yield (
+        "cuMemAllocFromPoolAsync",
+        cuda.call("cuMemAllocFromPoolAsync", byref(address), c_size_t(int(size)), pool, None),
+    )
 
 
 def sparse(cuda: Cuda, count: str) -> Iterator[Answer]:
@@ -277,6 +289,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "launching": launching,
     "mapped": mapped,
     "pinned": pinned,
+    "pooled": pooled,
     "sparse": sparse,
     "variables": variables,
     "kept": kept,
