@@ -47,12 +47,15 @@ class Card:
 
 
 class Sampler:
-    """The most that was used above `floor` while it ran, and what stood there for longer than `lasting` seconds."""
+    """The most that was used above `floor` while it ran, and how often and how long it was more than `limit`.
 
-    def __init__(self, card: Card, floor: int, limit: int, lasting: float = 0.25) -> None:
-        self._card, self._floor, self._limit, self._patience = card, floor, limit, lasting
+    `longest` is for how many seconds more than the limit was used, and `when` for how many it had run then.
+    """
+
+    def __init__(self, card: Card, floor: int, limit: int) -> None:
+        self._card, self._floor, self._limit = card, floor, limit
         self.peak = self.samples = self.above = 0
-        self.longest = 0.0
+        self.longest = self.when = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -65,7 +68,8 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        due, began = time.monotonic(), 0.0
+        start = due = time.monotonic()
+        began = 0.0
         while not self._stop.is_set():
             now, used = time.monotonic(), self._card.used() - self._floor
             self.samples += 1
@@ -75,6 +79,7 @@ class Sampler:
             else:
                 began = began or now
                 self.above += 1
-                self.longest = max(self.longest, now - began)
+                if now - began > self.longest:
+                    self.longest, self.when = now - began, now - start
             due = max(due + PERIOD, now)
             time.sleep(max(0.0, due - time.monotonic()))

@@ -42,10 +42,11 @@ def show(sampler: Sampler, said: list[dict[str, object]], limit: int) -> int:
     failed = sum(not one for one in said)
     rate = sampler.above / max(1, sampler.samples)
     wrong = sampler.longest > 0.25
+    calls = sum(int(str(one.get("calls", 0))) for one in said)
     print(
-        f"{'WRONG' if wrong or failed else 'ok   '}  {sum(int(str(one.get('calls', 0))) for one in said)} random calls,"
-        f" {sampler.samples} samples: most {sampler.peak / GIB:.3f} of {limit / GIB:.3f} GiB; above it by more than"
-        f" {TOLERATED // MIB} MiB in {rate:.2%}, for at most {sampler.longest:.3f} s; {failed} programs failed"
+        f"{'WRONG' if wrong or failed else 'ok   '}  {calls} random calls, {sampler.samples} samples: most"
+        f" {sampler.peak / GIB:.3f} of {limit / GIB:.3f} GiB; above it by more than {TOLERATED // MIB} MiB in"
+        f" {rate:.2%}, for at most {sampler.longest:.3f} s, until {sampler.when:.1f} s; {failed} programs failed"
     )
     for one in said:
         print(f"       refused: {one.get('refused')}")
