@@ -114,12 +114,17 @@ class OveruseBudget:
     def __init__(self, after: float) -> None:
         self._is_no_moment = min(NO_MOMENT, after)
         self._devices, self._containers = _Budget(after * _TO_FORGET), _Budget(after * _TO_FORGET)
+        self._known_as: Mapping[str, str] = {}
         self._places: dict[str, set[str]] = {}  # where each container was above its limit
         self._since: dict[OveruseRow, float] = {}
         self._at = 0.0
 
     def update(
-        self, over: AbstractSet[OveruseRow], now: float, unjudged: AbstractSet[str] = frozenset()
+        self,
+        over: AbstractSet[OveruseRow],
+        now: float,
+        unjudged: AbstractSet[str] = frozenset(),
+        known_as: Mapping[str, str] | None = None,
     ) -> tuple[set[OveruseRow], set[OveruseRow]]:
         """Take what a look finds; return who is above a limit since this one, and who has been so for too long.
 
@@ -127,12 +132,15 @@ class OveruseBudget:
             over: who is above a limit where.
             now: seconds on any clock.
             unjudged: devices that somebody uses of whom it is not known yet whether that is permitted.
+            known_as: another name of those that have two, by which their time is counted: without a limit on a device a
+                container has its id there.
         """
         passed, self._at = now - self._at, now
+        self._known_as = {name: known_as[name] for name, _ in over if name in known_as} if known_as else {}
         self._devices.update({device for _, device in over} | unjudged, passed)
-        self._containers.update({name for name, _ in over}, passed)
-        for name, device in over:
-            self._places.setdefault(name, set()).add(device)
+        self._containers.update({self._name_of(row) for row in over}, passed)
+        for row in over:
+            self._places.setdefault(self._name_of(row), set()).add(row[1])
         self._places = {name: self._places[name] for name in self._containers.running}
         fresh = set(over - self._since.keys())
         self._since = {row: self._since.get(row, now) for row in over}
@@ -141,9 +149,11 @@ class OveruseBudget:
     def _is_long(self, seconds: float) -> bool:
         return seconds >= self._is_no_moment
 
+    def _name_of(self, row: OveruseRow) -> str:
+        return self._known_as.get(row[0], row[0])
+
     def _is_spent(self, row: OveruseRow) -> bool:
-        name, device = row
-        return name in self._containers.spent or device in self._devices.spent
+        return self._name_of(row) in self._containers.spent or row[1] in self._devices.spent
 
     @property
     def spent(self) -> set[str]:

@@ -70,7 +70,7 @@ class Enforcement:
         now = asyncio.get_running_loop().time()
         # Who cannot end is told again, and takes none of the time of others.
         dying = {row for row in limited if self._stops and self._overuse.outlives(row[0])}
-        fresh, due = self._budget.update((limited | unpermitted) - dying, now, unjudged)
+        fresh, due = self._budget.update((limited | unpermitted) - dying, now, unjudged, index.by_id)
         due |= dying
         self._overuse.tell(fresh & limited, found.over)
         self._unlimited.tell(fresh & unpermitted)

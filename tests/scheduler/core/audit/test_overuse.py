@@ -61,6 +61,18 @@ def test_who_goes_from_device_to_device_has_one_time_for_all() -> None:
     assert budget.update({("b", "gpu0")}, 12.0) == (set(), set())  # another one's time is its own
 
 
+def test_who_has_a_limit_on_one_device_and_none_on_another_has_one_time_as_well() -> None:
+    budget, names = OveruseBudget(10.0), {"id": "volume", "other": "another"}
+    for number in range(5):
+        assert (
+            budget.update({(("volume", "id")[number % 2], f"gpu{number % 2}")}, number * 2.0, known_as=names)[1]
+            == set()
+        )
+    assert budget.update({("id", "gpu1")}, 10.0, known_as=names) == ({("id", "gpu1")}, set())
+    assert budget.update({("id", "gpu1")}, 10.2, known_as=names) == (set(), {("id", "gpu1")})
+    assert budget.update({("other", "gpu1")}, 10.4, known_as=names) == ({("other", "gpu1")}, set())
+
+
 def ends(who: Callable[[float], str], seconds: int, every: float = 2.0) -> dict[str, float]:
     """Return when each container is ended, in seconds.
 
