@@ -196,22 +196,11 @@ CUresult hooked_cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice ordin
     return context_create_for(context, &creation);
 }
 
-/* With VDPAU: its device, and where its functions are. */
+/* With VDPAU: its device (`count`), and where its functions are. */
 static CUresult context_attempt_vdpau(void *arguments) {
     struct creation *creation = arguments;
     return DRIVER(cuVDPAUCtxCreate_v2, &creation->context, creation->flags, creation->ordinal,
                   (uint32_t)creation->count, creation->parameters);
-}
-
-CUresult hooked_cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal, uint32_t shown,
-                                    void *lookup) {
-    struct creation creation = {.charge.call = "cuVDPAUCtxCreate",
-                                .attempt = context_attempt_vdpau,
-                                .parameters = lookup,
-                                .count = (int)shown,
-                                .flags = flags,
-                                .ordinal = ordinal};
-    return context_create_for(context, &creation);
 }
 
 static CUresult context_attempt_vdpau_v1(void *arguments) {
@@ -220,15 +209,24 @@ static CUresult context_attempt_vdpau_v1(void *arguments) {
                   (uint32_t)creation->count, creation->parameters);
 }
 
+static CUresult create_for_vdpau(CUcontext *context, struct creation creation, charge_attempt *attempt) {
+    creation.charge.call = "cuVDPAUCtxCreate";
+    creation.attempt = attempt;
+    return context_create_for(context, &creation);
+}
+
+CUresult hooked_cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal, uint32_t shown,
+                                    void *lookup) {
+    struct creation creation = {
+        .parameters = lookup, .count = (int)shown, .flags = flags, .ordinal = ordinal};
+    return create_for_vdpau(context, creation, context_attempt_vdpau);
+}
+
 CUresult hooked_cuVDPAUCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal, uint32_t shown,
                                  void *lookup) {
-    struct creation creation = {.charge.call = "cuVDPAUCtxCreate",
-                                .attempt = context_attempt_vdpau_v1,
-                                .parameters = lookup,
-                                .count = (int)shown,
-                                .flags = flags,
-                                .ordinal = ordinal};
-    return context_create_for(context, &creation);
+    struct creation creation = {
+        .parameters = lookup, .count = (int)shown, .flags = flags, .ordinal = ordinal};
+    return create_for_vdpau(context, creation, context_attempt_vdpau_v1);
 }
 
 /* For allocations_visit(). */
