@@ -223,7 +223,7 @@ class Machine:
 
     def settling(self, device: str) -> int:
         """Bytes that ended processes used and the driver may not have freed yet."""
-        return sum(self._state.settling[device].values())
+        return self._state.settling_on(device)
 
     def card(self, device: str) -> tuple[int, int]:
         """Return the bytes of the card itself that are not leased, negative while facts took more, and all leases."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -65,6 +65,13 @@ class Container:
         return not self.is_admitted and not self.pending and not (runs and self.has_ended)
 
 
+class Returned(NamedTuple):
+    """Bytes of a device that an ended process of a container used."""
+
+    container: str
+    size: int
+
+
 class State:
     """Everything that decisions are made from.
 
@@ -86,7 +93,7 @@ class State:
         residency: where the memory of elastic containers lies.
         unreserved: containers of which it has to be counted anew what they reserve of the card (reservations.py).
         unrecorded, unrecorded_deferred: those of them that the history does not know as paused yet.
-        settling: by device and ended session, bytes that the driver may not have freed yet.
+        settling: by device and ended session, what the driver may not have freed yet.
         armed: slots whose processes report what they free.
         leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
             since, longest ago first.
@@ -125,7 +132,7 @@ class State:
         self.reserved: dict[int, PendingAllocation] = {}
         self.unrecorded: list[PendingAllocation] = []
         self.unrecorded_deferred: list[PendingAllocation] = []
-        self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
+        self.settling: dict[str, dict[int, Returned]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self.resumable: dict[int, tuple[float, list[PendingAllocation]]] = {}
@@ -258,6 +265,14 @@ class State:
     def card(self, device: str) -> int:
         """Return the bytes of a device itself that can be granted: beside them are the pool, and what is unified."""
         return self.ledger.usable[device] - self.ledger.pool[device] - self.ledger.beyond[device]
+
+    def settling_on(self, device: str) -> int:
+        """Return the bytes of a device that ended processes used and the driver may not have freed yet."""
+        return sum(one.size for one in self.settling[device].values())
+
+    def settling_of(self, container: str, device: str) -> int:
+        """Return the bytes of a device that ended processes of a container used and the driver may not have freed."""
+        return sum(one.size for one in self.settling[device].values() if one.container == container)
 
     def forget_slot(self, session: int, device: str) -> None:
         """Forget a slot whose page is gone."""

@@ -10,7 +10,7 @@ from convgpu.core.allocation.terms import change_terms, end_recovery
 from convgpu.core.events import Event
 from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested, ReuseBounded
 from convgpu.core.placer import Placer
-from convgpu.core.state import Container, State
+from convgpu.core.state import Container, Returned, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory import make_policy
 from convgpu.policies.placement import PLACEMENT_POLICIES
@@ -150,7 +150,7 @@ class Transitions:
             if kept := min(event.kept.get(device, 0), used):
                 self._ledger.charge(name, device, self._ledger.accounts[name][device].charged + kept)
             if used:
-                self._state.settling[device][event.session] = used
+                self._state.settling[device][event.session] = Returned(name, used)
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
         if container.is_admitted and not container.sessions:
             end_admission(self._state, name)

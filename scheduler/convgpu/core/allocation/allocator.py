@@ -316,11 +316,12 @@ class Allocator:
         container = self._state.containers[name]
         share = 0 if self._state.is_scarce or container.pending else account.idle // container.sessions
         share = share if ahead is None else max(min(share, ahead), 0)
+        if own := self._state.settling_of(name, device) if share else 0:  # which is on the card beside it
+            share = max(min(share, account.limit - account.held - own), 0)
         if share:
             self._headroom.add(event.session, device, share)
         self._headroom.arm([name])
-        settling = sum(self._state.settling[device].values())
-        self._step.add(e.Accept(event.session, event.request, event.size, settling))
+        self._step.add(e.Accept(event.session, event.request, event.size, self._state.settling_on(device)))
         self._record(pending, EventKind.GRANTED if pending.is_paused else EventKind.ACCEPTED)
 
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:

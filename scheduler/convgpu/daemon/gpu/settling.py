@@ -35,21 +35,29 @@ class Settling:
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself.
         on_settled: called once per watch with its number.
+        on_ended: likewise, before that: the process has ended, so that the driver has freed what was its own.
     """
 
-    def __init__(self, executor: NvmlExecutor, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        executor: NvmlExecutor,
+        own: Mapping[str, int],
+        on_settled: Callable[[int], None],
+        on_ended: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._executor = executor
         self._on_settled = on_settled
+        self._on_ended = on_ended
         self._own = dict(own)
         self._unnamed: set[str] = set()  # devices whose driver does not report memory by process
         self._tasks = BackgroundTasks()
 
-    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
+    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, is_ending: bool = False) -> None:
         """Watch until the driver has freed the memory that session `number` used, in bytes per device.
 
-        Takes over and closes the pidfd `process`.
+        Takes over and closes the pidfd `process`. `is_ending`: it is certain that it ends, however long that takes.
         """
-        self._tasks.start(self._watch(number, process, tuple(used)))
+        self._tasks.start(self._watch(number, process, tuple(used), None if is_ending else MAX_SETTLING_TIME))
 
     def set_own(self, device: str, own: int) -> None:
         """Set how many bytes of a device the driver takes for itself."""
@@ -59,17 +67,19 @@ class Settling:
         """Say whether all memory in use belongs to a process or to the driver itself, on every device."""
         return await self._is_free(tuple(self._own))
 
-    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
+    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...], bound: float | None) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + MAX_SETTLING_TIME
         try:
             if process is not None:
-                await _end_of(process)
+                await _end_of(process, bound)
+            self._on_ended(number)
+            deadline = loop.time() + MAX_SETTLING_TIME
             while loop.time() < deadline and not await self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
             log.warning("a process whose connection ended lives on and may use memory that was granted to others")
         finally:
+            self._on_ended(number)
             if process is not None:
                 os.close(process)
         self._on_settled(number)
@@ -99,11 +109,14 @@ def _measure_settling(devices: Devices, uuid: str) -> int:
     return used - min(sum(before.values()), sum(after.values())) - UNCOUNTED * len(before)
 
 
-async def _end_of(process: int) -> None:
-    """Wait for the end of the process behind a pidfd; also where the loop cannot watch it (epoll_ctl(2): ENOSPC)."""
+async def _end_of(process: int, bound: float | None) -> None:
+    """Wait for the end of the process behind a pidfd, for so many seconds at most; None: without a bound.
+
+    Also where the loop cannot watch it (epoll_ctl(2): ENOSPC).
+    """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    async with asyncio.timeout(MAX_SETTLING_TIME):
+    async with asyncio.timeout(bound):
         try:
             loop.add_reader(process, lambda: None if ended.done() else ended.set_result(None))
         except OSError:

@@ -1,6 +1,7 @@
 """Carries out the effects of the machine: answers to processes, pages, limits in force, history."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core import events as e
@@ -8,12 +9,14 @@ from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Displaced, Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
+from convgpu.daemon.gpu.ending import EndingProcesses
 from convgpu.daemon.sessions.open_requests import Kind
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.volumes import VolumeTable
+from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Accepted, Rejected
 from convgpu.protocol.wire import Reason
@@ -28,8 +31,25 @@ _REASON: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    connection: Connection | Absent
+    frame: int
+    message: Accepted
+
+    @property
+    def is_gone(self) -> bool:
+        return self.connection.closed
+
+    def accept(self) -> None:
+        self.connection.send(self.message, self.frame)
+
+
 class EffectPerformer:
     """Performs the effects of the machine on the processes in the registry (machine_driver.Performer).
+
+    Args:
+        ending: keeps answers back while what an ending process holds is in their way.
 
     Attributes:
         move: carries out effects about memory that leaves.
@@ -43,11 +63,13 @@ class EffectPerformer:
         history: History,
         volumes: VolumeTable,
         notices: PauseNotices,
+        ending: EndingProcesses,
     ) -> None:
         self._machine = machine
         self._registry = registry
         self._history = history
         self._volumes = volumes
+        self._ending = ending
         self.notices = notices
         self.move: Callable[[ResidencyEffect], None] = _refuse_move
 
@@ -56,7 +78,8 @@ class EffectPerformer:
         match effect:
             case e.Accept(_, request, size, settling):
                 pending = self._registry.pending[request]
-                pending.session.connection.send(Accepted(size, settling), pending.frame)
+                answer = _Answer(pending.session.connection, pending.frame, Accepted(size, settling))
+                self._ending.answer(pending.session.container, pending.device, size, answer)
             case e.Reject(_, request, reason):
                 self._reject(self._registry.pending[request], reason)
             case e.Lease(number, device, size):

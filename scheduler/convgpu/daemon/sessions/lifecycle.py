@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementRequested
+from convgpu.daemon.gpu.ending import EndingProcesses
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -16,6 +17,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.system.background_tasks import BackgroundTasks
+from convgpu.daemon.system.procfs import has_ended, is_exiting
 from convgpu.daemon.transport.connection import Absent
 from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -30,8 +32,11 @@ _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  
 class SettlingWatcher(Protocol):
     """Watches the settling memory of ended processes."""
 
-    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
-        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
+    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, is_ending: bool) -> None:
+        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`.
+
+        `is_ending`: it is certain that it ends.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,15 @@ class EndedMemory:
 
     settling: SettlingWatcher
     outliving: OutlivingMemory
+    ending: EndingProcesses
+
+    def watch(self, session: Session, used: Mapping[str, int]) -> None:
+        """Watch what the process of a session used, in bytes by device, until the driver has freed it."""
+        process = session.process
+        is_ending = process is not None and is_exiting(session.pid) and not has_ended(process)
+        if is_ending:
+            self.ending.begin(session.number, session.container, used)
+        self.settling.watch(session.number, process, used, is_ending=is_ending)
 
 
 class SessionLifecycle:
@@ -182,7 +196,7 @@ class SessionLifecycle:
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
         kept = self.outliving.leave(session, used)
         if used:
-            self._ended.settling.watch(session.number, session.process, used)
+            self._ended.watch(session, used)
         elif session.process is not None:
             os.close(session.process)
         return e.SessionEnded(session.number, headroom, kept)

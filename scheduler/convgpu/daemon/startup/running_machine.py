@@ -15,6 +15,7 @@ from convgpu.core.placement import ReuseBounded
 from convgpu.core.recording.format import Header
 from convgpu.daemon.admin_api.live_settings import chosen_placement, chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities, is_lost
+from convgpu.daemon.gpu.ending import EndingProcesses
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
@@ -84,7 +85,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     shares = Shares(loop)
     sessions = SessionRegistry(machine, OpenRequests(shares))
     notices = PauseNotices(loop, sessions, settings.notice)
-    performer = EffectPerformer(machine, sessions, history, store.volumes, notices)
+    ending = EndingProcesses(machine)
+    performer = EffectPerformer(machine, sessions, history, store.volumes, notices, ending)
     recorder = _begin_recording(header, settings)
     driver = MachineDriver(loop, machine, performer, on_failure, recorder.record if recorder else record_nothing)
     terms = plan_oversubscription(host, settings)
@@ -92,9 +94,9 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
     performer.move = elastic.perform
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
-    settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
+    settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)), ending.end)
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
-    ended = EndedMemory(settling, outliving)
+    ended = EndedMemory(settling, outliving, ending)
     return RunningMachine(
         host=host,
         history=history,

@@ -192,6 +192,8 @@ class Connection:
 class Absent:
     """Stands for the connection of a process without one. Messages are dropped: the process will ask again."""
 
+    closed = True
+
     def __init__(self, pid: int) -> None:
         self.pid = pid
 

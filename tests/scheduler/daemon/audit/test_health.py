@@ -29,6 +29,7 @@ from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import DeviceSampler, OwnerlessMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.gpu.ending import EndingProcesses
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
@@ -102,13 +103,14 @@ class Parts:
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = SessionRegistry(machine, OpenRequests(shares))
         notices = PauseNotices(loop, self.sessions, None)
-        performer = EffectPerformer(machine, self.sessions, history, self.store.volumes, notices)
+        ending = EndingProcesses(machine)
+        performer = EffectPerformer(machine, self.sessions, history, self.store.volumes, notices, ending)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
         self.outliving = outliving = OutlivingMemory(driver)
         own = {one.device: one.own for one in memory}
         settling = Settling(executor, own, lambda _: None)
         table = self.store.sessions
-        ended = EndedMemory(settling, outliving)
+        ended = EndedMemory(settling, outliving, ending)
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, ended, table, time.time, shares)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0, outliving)
         self.report = AuditReport()

@@ -119,3 +119,21 @@ def test_the_end_of_the_process_is_seen_also_where_the_kernel_registers_no_more(
         assert await asyncio.wait_for(settled, MAX_SETTLING_TIME / 2) == 7
 
     asyncio.run(check())
+
+
+def test_what_an_ending_process_held_settles_for_as_long_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convgpu.daemon.gpu.settling.MAX_SETTLING_TIME", 0.0)
+
+    async def check() -> None:
+        settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        ended: list[int] = []
+        settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.set_result, ended.append)
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+            settling.watch(7, os.pidfd_open(process.pid), {"gpu": GIB}, is_ending=True)
+            for _ in range(5):
+                await asyncio.sleep(0)  # a turn of the loop
+            assert (ended, settled.done()) == ([], False)
+        assert await asyncio.wait_for(settled, 60) == 7
+        assert set(ended) == {7}
+
+    asyncio.run(check())

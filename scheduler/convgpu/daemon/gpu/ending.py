@@ -1,0 +1,77 @@
+"""Processes that are ending, and the answers that wait for them: what they hold counts in their container's limit.
+
+A process that dies closes its socket first, and then the driver's files: from there the driver frees its memory, for
+36 us for each page that it had registered (docs/measurements.md). Its bytes are promised to the next one at once. Who
+belongs to another container calls the driver when the card has room. But in its own container the next one could find
+room on a card that is not full, and with it the container would be above its limit (decision 225).
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from convgpu.core.machine import Machine
+
+
+class Answerable(Protocol):
+    """An allocation that was accepted."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process receives nothing any more."""
+
+    def accept(self) -> None:
+        """Send the answer."""
+
+
+class _Place(NamedTuple):
+    container: str
+    device: str
+
+
+class EndingProcesses:
+    """Knows what ending processes hold, and keeps answers back that are above a limit with it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._held: defaultdict[_Place, dict[int, int]] = defaultdict(dict)  # bytes by session
+        self._waiting: dict[_Place, deque[tuple[int, Answerable]]] = {}  # with their bytes, first come first
+
+    def begin(self, session: int, container: str, used: Mapping[str, int]) -> None:
+        """Count what the process of an ended session held, in bytes by device, until `end`."""
+        for device, size in used.items():
+            self._held[_Place(container, device)][session] = size
+
+    def end(self, session: int) -> None:
+        """Count nothing more of a process that has ended, and send the answers that waited for that."""
+        for place in [place for place, held in self._held.items() if session in held]:
+            del self._held[place][session]
+            if not self._held[place]:
+                del self._held[place]
+            self._send(place)
+
+    def answer(self, container: str, device: str, size: int, one: Answerable) -> None:
+        """Send the answer of an allocation of so many bytes, which are leased already, as soon as there is room."""
+        place = _Place(container, device)
+        if place not in self._held:
+            one.accept()
+            return
+        self._waiting.setdefault(place, deque()).append((size, one))
+        self._send(place)
+
+    def _send(self, place: _Place) -> None:
+        waiting = deque((size, one) for size, one in self._waiting.pop(place, ()) if not one.is_gone)
+        left = sum(size for size, _ in waiting)
+        while waiting and self._has_room(place, left - waiting[0][0]):
+            size, one = waiting.popleft()
+            left -= size
+            one.accept()
+        if waiting:
+            self._waiting[place] = waiting
+
+    def _has_room(self, place: _Place, unused: int) -> bool:
+        """Say whether all that is leased but `unused` bytes is within the limit, beside what ending ones hold."""
+        account = self._machine.account(*place)
+        if account is None or place not in self._held:
+            return True
+        return account.held - unused + sum(self._held[place].values()) <= account.limit

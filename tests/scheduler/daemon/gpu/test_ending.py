@@ -1,0 +1,128 @@
+"""Answers wait in a container whose ending process holds what is in their way, as the card has it for that long."""
+
+from dataclasses import dataclass
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.daemon.gpu.ending import EndingProcesses
+from convgpu.policies.memory import Fifo
+
+GIB = 1 << 30
+DYING, NEXT, OTHER = 1, 2, 3
+
+
+@dataclass
+class Answer:
+    """Counts how often it was sent."""
+
+    sent: int = 0
+    is_gone: bool = False
+
+    def accept(self) -> None:
+        self.sent += 1
+
+
+class Host:
+    """A machine of 16 GiB with a container of 4 GiB, of which a process has ended with so much, and another of 8."""
+
+    def __init__(self, used: int = 3 * GIB) -> None:
+        self.machine = Machine({"gpu": 16 * GIB}, Fifo())
+        for name, limit in (("a", 4 * GIB), ("b", 8 * GIB)):
+            self.handle(e.ContainerCreated(name, {"gpu": limit}))
+            self.handle(e.ContainerStarted(name))
+        self.ending = EndingProcesses(self.machine)
+        self.end(DYING, used)
+        for session, name in ((NEXT, "a"), (OTHER, "b")):
+            self.handle(e.SessionStarted(session, name, {}))
+
+    def handle(self, event: e.Event) -> list[object]:
+        step = self.machine.handle(event, 1.0)
+        effects = list(step.effects)
+        while step.needs is not None:
+            taken = tuple((slot, 0) for slot in step.needs.slots)
+            step = self.machine.handle(e.HeadroomTaken(taken), 1.0)
+            effects += step.effects
+        return effects
+
+    def end(self, session: int, used: int) -> None:
+        """Have a process of the first container use so much and end; the driver is at it still."""
+        self.handle(e.SessionStarted(session, "a", {}))
+        self.request(session, used)
+        self.handle(e.SessionEnded(session, self.headroom(session, used)))
+        self.ending.begin(session, "a", {"gpu": used})
+
+    def headroom(self, session: int, used: int) -> dict[str, int]:
+        return {"gpu": self.machine.lease(session, "gpu") - used}
+
+    def request(self, session: int, size: int) -> int:
+        """Have bytes leased; return how many were leased ahead besides."""
+        effects = self.handle(e.AllocationRequested(session, 1, "gpu", size, is_context=False))
+        assert any(isinstance(effect, e.Accept) for effect in effects)
+        return sum(effect.size for effect in effects if isinstance(effect, e.Lease))
+
+    def ask(self, session: int, container: str, size: int) -> Answer:
+        self.request(session, size)
+        answer = Answer()
+        self.ending.answer(container, "gpu", size, answer)
+        return answer
+
+
+def test_what_is_above_the_limit_with_it_waits_for_its_end() -> None:
+    host = Host()
+    answer = host.ask(NEXT, "a", 2 * GIB)
+    assert answer.sent == 0
+    host.ending.end(DYING)
+    host.ending.end(DYING)
+    assert answer.sent == 1
+
+
+def test_what_is_within_the_limit_is_answered_at_once() -> None:
+    assert Host().ask(NEXT, "a", GIB).sent == 1
+
+
+def test_the_answers_of_other_containers_do_not_wait() -> None:
+    assert Host().ask(OTHER, "b", 8 * GIB).sent == 1
+
+
+def test_nothing_is_leased_ahead_that_is_above_the_limit_with_it() -> None:
+    assert Host().request(NEXT, GIB // 2) == GIB // 2
+
+
+def test_all_is_leased_ahead_when_it_has_settled() -> None:
+    host = Host()
+    host.handle(e.SettlingEnded(DYING))
+    assert host.request(NEXT, GIB // 2) == 4 * GIB - GIB // 2
+
+
+def test_the_first_that_waits_is_answered_first() -> None:
+    host = Host()
+    answers = [host.ask(NEXT, "a", size) for size in (GIB, GIB // 2, GIB // 2)]
+    assert [one.sent for one in answers] == [1, 0, 0]
+    host.ending.end(DYING)
+    assert [one.sent for one in answers] == [1, 1, 1]
+
+
+def test_of_several_that_end_each_counts_until_its_own_end() -> None:
+    host = Host(GIB)
+    host.end(7, 2 * GIB)
+    answer = host.ask(NEXT, "a", 2 * GIB)
+    assert answer.sent == 0
+    host.ending.end(DYING)
+    assert answer.sent == 1
+
+
+def test_an_answer_that_nobody_receives_is_in_nobodys_way() -> None:
+    host = Host()
+    gone = host.ask(NEXT, "a", 2 * GIB)
+    gone.is_gone = True
+    host.handle(e.SessionEnded(NEXT, host.headroom(NEXT, 0)))
+    host.handle(e.SessionStarted(9, "a", {}))
+    assert host.ask(9, "a", GIB).sent == 1
+    host.ending.end(DYING)
+    assert gone.sent == 0
+
+
+def test_a_limit_that_was_raised_meanwhile_counts() -> None:
+    host = Host()
+    host.handle(e.LimitsChanged("a", {"gpu": 8 * GIB}))
+    assert host.ask(NEXT, "a", 2 * GIB).sent == 1
