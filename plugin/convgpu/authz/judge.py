@@ -227,6 +227,7 @@ class Judge:
     def _start(self, case: Case) -> Verdict:
         if case.call.older_than(1, 24):
             raise Denied(_OLD_API)
+        bodies.refuse_awaited(case.headers, case.body)
         checkpoint = "checkpoint" in case.call.query
         if case.is_strict:
             wanted = strict_calls.start_needs(case.call.query)

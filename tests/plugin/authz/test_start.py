@@ -368,3 +368,18 @@ def test_builds_are_refused_where_the_default_runtime_gives_gpus(harness):
 )
 def test_changes_of_plugins_are_refused(harness, method, uri):
     assert harness.judge(b"", uri, method).rule == "plugin-management"
+
+
+@pytest.mark.parametrize("action", ["start", "restart"])
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", ""])
+def test_a_start_whose_body_may_come_later_is_refused(harness, action, kind):
+    """The Engine waits for a form before it holds the container. Of two types it reads the first and shows the last."""
+    harness.engine.containers["c"] = inspected(GPU)
+    uri = f"/v1.41/containers/c/{action}"
+    for length in ({"content-length": "5"}, {}):  # without a length it comes in pieces
+        verdict = harness.judge(b"", uri, headers={"content-type": kind, **length})
+        assert (verdict.rule, verdict.message.count("\n")) == ("body-withheld", 1)
+    assert harness.owners.starts._calls == {}
+    assert harness.judge(b"", uri, headers={"content-type": kind, "content-length": "0"}).allow
+    assert harness.judge(b"", uri, headers={"content-length": "5"}).allow  # without a type it is no form
+    assert harness.judge(b"{}", uri, headers={"content-type": "application/json", "content-length": "2"}).allow

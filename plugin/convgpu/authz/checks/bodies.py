@@ -17,6 +17,10 @@ _MAX_SHOWN: Final = 1 << 20  # bytes
 _NULL: Final = Refusal(
     "strict-nulls", "a list says null, at which the Engine ends the call amid its work.\nLeave the null out."
 )
+_AWAITED: Final = Refusal(
+    "body-withheld",
+    "a start has no body, and the Engine would wait for this one before it begins.\nSay Content-Length: 0.",
+)
 # Reading JSON holds up all other threads, 1 us for each: a megabyte of lists in lists took half a second.
 _MOST_LISTS: Final = 16_384
 _MOST_VALUES: Final = 65_536
@@ -59,9 +63,25 @@ def refuse_hidden(headers: Mapping[str, str], body: bytes, *, streams: bool) -> 
     Raises:
         Denied: it has one.
     """
-    has_body = "content-type" in headers and headers.get("content-length") != "0"
-    if has_body and not body and not streams and not _kind(headers).startswith(_FORMS):
+    if _has_body(headers) and not body and not streams and not _kind(headers).startswith(_FORMS):
         raise Denied(withheld(headers))
+
+
+def refuse_awaited(headers: Mapping[str, str], body: bytes) -> None:
+    """Refuse a start that has a body of which the Engine shows nothing.
+
+    It reads a form before it begins to start, holds nothing meanwhile, and waits for one as long as its caller likes:
+    nobody could tell such a start from one that is over. The type that is shown need not be the one that counts.
+
+    Args:
+        headers: by their names in lower case.
+        body: as far as it is shown.
+
+    Raises:
+        Denied: it has one.
+    """
+    if _has_body(headers) and not body:
+        raise Denied(_AWAITED)
 
 
 def refuse_unreadable(body: bytes, query: Mapping[str, Sequence[str]]) -> None:
@@ -106,6 +126,11 @@ def unseen(headers: Mapping[str, str]) -> Iterator[Need]:
     kind = _kind(headers)
     if kind.startswith(_FORMS):
         yield Need("calls", "forms", f"a body of the type {kind:.80}, which the Engine shows nobody,")
+
+
+def _has_body(headers: Mapping[str, str]) -> bool:
+    """Tell whether a call may have a body that the Engine reads; without a type it is no form."""
+    return "content-type" in headers and headers.get("content-length") != "0"
 
 
 def _kind(headers: Mapping[str, str]) -> str:
