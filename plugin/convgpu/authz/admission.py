@@ -53,6 +53,7 @@ class Admission:
         if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
             self._owners.starts.begin(user, call.name, ())
             return None
+        self._settle(subject)
         # Queries to scheduler and Engine stay under the lock: `Owners.add` forgets every container that they do not
         # list, so an older list would forget one that another thread has just admitted.
         with self._owners.lock:
@@ -65,7 +66,7 @@ class Admission:
             if refusal is None:
                 stops = call.action == "restart"
                 waits = longest_stop(subject.container.stop_timeout, call.query) if stops else 0
-                self._owners.starts.begin(user, call.name, limits, waits)
+                self._owners.starts.begin(user, call.name, limits, waits, container=subject.container.id)
                 if limits:
                     self._count(subject, limits, present)
             return refusal
@@ -86,8 +87,16 @@ class Admission:
         """
         if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
             return None
+        self._settle(subject)
         with self._owners.lock:
             return subject.first_refusal(self._refusals(subject, self._expected(subject), self._present()))
+
+    def _settle(self, subject: Subject) -> None:
+        """Have the Engine asked about the starts without an answer that count when this container is judged."""
+        counted = [one for one, allowance in subject.quotas if allowance.total_quota is not None]
+        counted += [_job(subject)] if subject.needs_job else []
+        names = {subject.container.id, *(mount.source for mount in subject.volumes)}
+        self._owners.settle_starts(self._engine, subject.caller.user, counted, names)
 
     def _present(self) -> Present:
         return find_present(self._owners, self._scheduler, self._engine)

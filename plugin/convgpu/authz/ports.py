@@ -64,6 +64,10 @@ class EnginePort(Protocol):
         """Return `GET /containers/NAME/json`."""
         ...
 
+    def container_within(self, name: str, seconds: float) -> Document | None:
+        """Return what `container` does; raise `EngineHolds` where that takes longer than these seconds."""
+        ...
+
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
         ...

@@ -68,6 +68,7 @@ class Quotas:
         """
         if not any(one.total_quota for one in (*rules.users.values(), *rules.labels.values())):
             return ()
+        self._owners.settle_starts(self._engine)
         with self._owners.lock:
             present = find_present(self._owners, self._scheduler, self._engine)
             return tuple(

@@ -7,11 +7,12 @@ import pytest
 import strict_site
 from engine_says import GPU, NEW_ENGINE, OURS, inspected
 
+from convgpu.authz.facts.overdue_starts import Time
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import EngineUnreachable, GpuPath, HostFacts, NoJobs, Ports, Way
+from convgpu.authz.ports import EngineHolds, EngineUnreachable, GpuPath, HostFacts, NoJobs, Ports, Way
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.verdict import NOT_JUDGED, Denied
@@ -30,6 +31,7 @@ class FakeEngine:
         self.more = {}
         self.runtime, self.runtime_memory = "runc", None
         self.down = False
+        self.held = set()  # containers about which it does not answer
         self.asked = []
 
     def _answer(self, kind, name, found):
@@ -40,6 +42,14 @@ class FakeEngine:
 
     def container(self, name):
         return self._answer("container", name, self.containers)
+
+    def container_within(self, name, seconds):
+        """Find it by its id, too, as the Engine does."""
+        found = self._answer("within", name, self.containers)
+        if name in self.held:
+            raise EngineHolds(f"container {name}", seconds)
+        found = found or next((row for row in self.containers.values() if row["Id"] == name), None)
+        return None if found is None else {"State": {"Status": "created"}, **found}
 
     def volume(self, name):
         return self._answer("volume", name, self.volumes)
@@ -152,12 +162,22 @@ class Harness:
         self.notes = None
         self.programs = PreparedPrograms()
         self.permits = Permits(None, lambda: self.now)
-        self.owners = Owners(directory / "owners.json", lambda: self.now)
+        self.waited = 0.0
+        self.directory = directory
+        self.restart()
         self.name = "convgpu"
 
     def _judge(self):
         ports = Ports(self.engine, self.devices, self.scheduler, self.jobs)
         return Judge(self.name, ports, self.owners, self.notes, self.programs, self.permits)
+
+    def restart(self):
+        """Have another plugin read what this one noted."""
+        seconds = Time(lambda: self.now + self.waited, self._wait)
+        self.owners = Owners(self.directory / "owners.json", lambda: self.now, seconds)
+
+    def _wait(self, seconds):
+        self.waited += seconds
 
     def note(self, uri, answer, user="local"):
         """Have the judge note what a call prepared."""

@@ -3,7 +3,6 @@
 import pytest
 from engine_says import GPU, HOOK, OURS, inspected
 
-from convgpu.authz.facts.owners import Owners
 from convgpu.authz.site.rules import parse_rules
 
 CREATE = "/v1.41/containers/create"
@@ -236,7 +235,7 @@ def test_the_engine_knows_whether_a_container_without_a_volume_runs(harness, sta
     harness.engine.containers["a"]["State"]["Status"] = status
     harness.now += 3600
     assert start_injected(harness, "b") == "total-quota-exceeded"
-    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.restart()
     assert start_injected(harness, "b") == "total-quota-exceeded"
     harness.engine.containers["a"]["State"]["Status"] = "exited"
     assert start_injected(harness, "b") == "injected"
@@ -251,7 +250,7 @@ def test_a_container_that_is_started_again_counts_at_once(harness):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start_injected(harness, "a", status="exited") == "injected"
     assert start_injected(harness, "b", status="exited") == "total-quota-exceeded"  # for the Engine, neither runs yet
-    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.restart()
     assert start_injected(harness, "b", status="exited") == "total-quota-exceeded"
     harness.now += 60
     assert start_injected(harness, "b", status="created") == "injected"

@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from convgpu.authz.facts.starts import UnansweredStarts
+from convgpu.authz.facts.overdue_starts import Time, settle
+from convgpu.authz.facts.starts import Start, UnansweredStarts
+from convgpu.authz.ports import EnginePort
 from convgpu.protocol.engine_container import MAX_START_TIME, EngineState, is_running
 from convgpu.protocol.records import Container
 
@@ -93,10 +95,12 @@ class Owners:
     Args:
         path: of the file that stores them.
         clock: Unix seconds.
+        seconds: that pass while the Engine is asked about starts.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, seconds: Time | None = None) -> None:
         self._path = path
+        self._seconds = seconds or Time()
         self._clock = clock
         # Held from reading the total to adding to it, so that two starts at once cannot both take the rest of a quota.
         self.lock = threading.RLock()
@@ -107,6 +111,34 @@ class Owners:
         """Return the user who started the container last; None if it was never judged."""
         owner = self._owners.get(name)
         return None if owner is None else owner.user
+
+    def settle_starts(
+        self,
+        engine: EnginePort,
+        user: str = "",
+        subjects: Collection[QuotaSubject] | None = None,
+        names: Collection[str] = (),
+    ) -> None:
+        """Have the Engine asked about the starts without an answer that matter; who calls this holds no lock.
+
+        Args:
+            engine: is asked.
+            user: whose starts matter, and are asked about first.
+            subjects: whose starts matter; None: all do.
+            names: that matter.
+        """
+
+        def concerns(start: Start) -> bool:
+            if subjects is None or start.user == user:
+                return True
+            return any(name in names or self._is_counted(name, subjects) for name in start.names)
+
+        settle(self.starts, engine, concerns, user, self._seconds)
+
+    def _is_counted(self, name: str, subjects: Collection[QuotaSubject]) -> bool:
+        """Tell whether one of these quotas counts a container, while it runs."""
+        owner = self._owners.get(name)
+        return owner is not None and any(subject.includes(owner) for subject in subjects)
 
     def subjects(self) -> list[QuotaSubject]:
         """Return who may share a quota: each user who started a container, and each of their labels."""

@@ -133,6 +133,9 @@ class _EmptyEngine:
     def container(self, _name: str) -> Document | None:
         return self._seen
 
+    def container_within(self, _name: str, _seconds: float) -> Document | None:
+        return self._seen
+
     def volume(self, _name: str) -> Document | None:
         return None
 

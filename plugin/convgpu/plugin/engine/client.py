@@ -67,21 +67,27 @@ class Engine:
             self._forget()
             raise EngineUnavailable(f"no Engine answers at {self._socket}: {_first_line(error)}") from error
 
-    def read(self, path: str, place: Place) -> Any | None:
+    def read(self, path: str, place: Place, timeout: float | None = None) -> Any | None:
         """Return the document at a path of the Engine's API, None if there is none. See `Waiting`.
 
         A connection of its own makes the wait one that others can end, and a late answer delays nobody.
+
+        Args:
+            path: of the document.
+            place: of the caller.
+            timeout: seconds for each step, if not those of all questions.
 
         Raises:
             EngineUnavailable: the Engine cannot be reached, or refuses.
             TimeoutError: it does not answer.
         """
+        limit = self._timeout if timeout is None else timeout
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 # Without a timeout of Python's, with which a full queue of callers would be an error at once.
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._timeout))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(limit))
                 connection.connect(str(self._socket))
-                connection.settimeout(self._timeout)
+                connection.settimeout(limit)
                 place.keep(connection)
                 # By HTTP/1.0 an answer is what comes until the end; http.client takes a fifth of such a call's time.
                 connection.sendall(f"GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())

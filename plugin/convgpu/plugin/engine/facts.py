@@ -43,6 +43,10 @@ class EngineView:
         """Return `GET /containers/NAME/json`."""
         return self._read("container", name.lstrip("/"), "/containers/{}/json")
 
+    def container_within(self, name: str, seconds: float) -> Document | None:
+        """Return `GET /containers/NAME/json`, if it comes so soon."""
+        return self._read("container", name.lstrip("/"), "/containers/{}/json", seconds)
+
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
         return self._read("volume", name, "/volumes/{}")
@@ -59,13 +63,13 @@ class EngineView:
         """Return `GET /exec/NAME/json`."""
         return self._read("program", name, "/exec/{}/json")
 
-    def _read(self, kind: str, name: str, path: str) -> Document | None:
+    def _read(self, kind: str, name: str, path: str, seconds: float | None = None) -> Document | None:
         if {"", ".", ".."} & set(name.split("/")):  # nothing is called so, and the address would be another one
             return None
         quoted = quote(_short(name), safe="/:")
         try:
             with self._waiting.about(f"{kind} {name}") as place:
-                found = self._engine.read(path.format(quoted), place)
+                found = self._engine.read(path.format(quoted), place, seconds)
         except EngineUnavailable as error:
             raise EngineUnreachable(str(error)) from error
         if found is not None and not isinstance(found, dict):

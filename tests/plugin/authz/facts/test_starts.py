@@ -7,7 +7,6 @@ import pytest
 import strict_site
 from engine_says import GPU, HOOK, OURS, inspected
 
-from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.starts import UnansweredStarts
 from convgpu.authz.ports import EngineHolds
 from convgpu.authz.site.rules import parse_rules
@@ -56,7 +55,7 @@ def test_a_restart_of_the_plugin_does_not_shorten_the_wait_for_a_containers_end(
     assert harness.start(slow, f"?{query}", user="bob", is_answered=False, action=action).allow
     harness.scheduler.since["one"] = harness.now + 5  # its programs before
     for _restart in range(2):
-        harness.owners = Owners(harness.owners._path, lambda: harness.now)
+        harness.restart()
     harness.now += seconds - 1
     assert start("two").rule == "total-quota-exceeded"
     harness.now += 2
@@ -129,7 +128,7 @@ def test_who_waits_for_the_next_start_by_its_policy_counts(harness, start):
     assert start("two").rule == "total-quota-exceeded"
     assert start("one", user="carol").rule == "gpu-isolation"
     assert start("one").allow
-    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.restart()
     harness.scheduler.since["one"] = harness.now + 1
     assert start("two").rule == "total-quota-exceeded"
     harness.engine.containers["a"]["State"]["Status"] = "exited"
@@ -168,11 +167,11 @@ def test_a_start_counts_over_a_restart_of_the_plugin(harness, start):
     harness.scheduler.limits["one"] = 2 << 30
     assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob", is_answered=False).allow
     for _ in range(2):
-        harness.owners = Owners(harness.owners._path, lambda: harness.now)
+        harness.restart()
         harness.now += 60
         assert start("two").rule == "total-quota-exceeded"
     harness.note("/v1.41/containers/c/start", {}, "bob")
-    harness.owners = Owners(harness.owners._path, lambda: harness.now)
+    harness.restart()
     assert start("two").allow
 
 
@@ -183,7 +182,7 @@ def test_a_start_whose_answer_the_plugin_missed_counts_for_minutes(harness, star
     assert harness.start(inspected(GPU, mounts=[{**OURS, "Name": "one"}]), user="bob", is_answered=False).allow
     harness.scheduler.since["one"] = harness.now + 5  # it has ended
     for _ in range(2):  # more restarts make it no longer
-        harness.owners = Owners(harness.owners._path, lambda: harness.now)
+        harness.restart()
         harness.now += 89
         assert start("two").rule == "total-quota-exceeded"
     harness.now += 3
@@ -211,9 +210,9 @@ def test_a_damaged_file_of_starts_begins_anew(tmp_path, caplog, text):
     now = 1100.0
     again = UnansweredStarts(path, lambda: now)
     now += 179
-    assert again.await_answer("one")
+    assert (again.await_answer("one"), again.overdue()) == (True, [])
     now += 1
-    assert not again.await_answer("one")
+    assert [start.call for start in again.overdue()] == ["c"]
 
 
 def test_starts_that_cannot_be_written_count(tmp_path, caplog):

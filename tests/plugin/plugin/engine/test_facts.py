@@ -128,6 +128,16 @@ def test_no_answer_in_time_and_no_engine(tmp_path, engine):
     assert raised.type is EngineUnreachable
 
 
+@pytest.mark.usefixtures("engine")
+def test_a_question_may_have_less_time_than_others(view):
+    """That of the view is a minute."""
+    assert (view.container_within("web", 0.2), view.container_within("nobody", 0.2)) == ({"Id": "w"}, None)
+    begun = time.monotonic()
+    with pytest.raises(EngineHolds, match="about container stuck for 1 s"):
+        view.container_within("stuck", 0.2)
+    assert time.monotonic() - begun < 20
+
+
 class SlowSettings:
     """An Engine that tells its settings once it is released."""
 

@@ -50,6 +50,10 @@ class EngineRecords:
         """Return `GET /containers/NAME/json`."""
         return self._get(f"/containers/{quote(name)}/json")
 
+    def container_within(self, name: str, seconds: float) -> Document | None:  # noqa: ARG002 - as the port
+        """Return what `container` does: what ran is in files."""
+        return self.container(name)
+
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
         return self._get(f"/volumes/{quote(name)}")
