@@ -120,9 +120,32 @@ def test_others_are_not_asked_about_what_is_not_theirs(hanging, start):
     hanging.now += 4200
     assert start("two", user="eve").allow
     assert questions(hanging) == []
-    assert hanging.now == 5200
     assert start("three", user="bob").rule == "total-quota-exceeded"
     assert questions(hanging) == [SLOW]
+
+
+def test_nobody_waits_for_who_asks(hanging, start, monkeypatch):
+    """All starts wait for the owners' lock, and the Engine may wait until the plugin has taken an answer."""
+    within, asked = hanging.engine.container_within, []
+
+    def others():
+        is_free = hanging.owners.lock.acquire(timeout=10)
+        if is_free:
+            hanging.owners.lock.release()
+        hanging.note("/v1.41/containers/other/start", {}, "bob")
+        return is_free
+
+    def ask(name, seconds):
+        with ThreadPoolExecutor(1) as pool:
+            asked.append(pool.submit(others).result(timeout=30))
+        return within(name, seconds)
+
+    monkeypatch.setattr(hanging.engine, "container_within", ask)
+    hanging.now += 4200
+    assert start("two").rule == "total-quota-exceeded"
+    hanging.now += 10
+    assert Quotas(hanging.owners, hanging.scheduler, hanging.engine).read(hanging.rules)
+    assert asked == [True, True]
 
 
 def test_who_shares_a_label_or_a_volume_asks(harness, start):
@@ -250,11 +273,11 @@ def test_ones_own_are_asked_about_first(tmp_path):
 
 
 def test_what_is_begun_again_while_the_engine_is_asked_counts(tmp_path):
-    starts, _ = unanswered(tmp_path, ["c"])
+    starts, _ = unanswered(tmp_path, ["c", "d"])
     engine = Engine()
     engine.on_question = lambda: starts.begin("bob", "c", {"of c"}, container="c")
     engine.settle(starts)
-    assert starts.await_answer("of c")
+    assert (starts.await_answer("of c"), starts.await_answer("of d")) == (True, False)
 
 
 def test_an_answer_that_comes_while_the_engine_is_asked_waits_for_nobody(tmp_path):
