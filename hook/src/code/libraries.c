@@ -5,23 +5,24 @@
  */
 #include "code/libraries.h"
 
+#include "accounting/device.h"
 #include "base/fork_reset.h"
-#include "code/device_runtime.h"
+#include "code/driver_code.h"
 #include "code/promise.h"
+#include "scheduler/session.h"
 
 #include <pthread.h>
 
 enum { LOCKS = 64 };
-enum { FORM_PLAIN, FORM_DEVICE_RUNTIME }; /* of entries in `libraries` */
 static pthread_mutex_t promising[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
-static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
+static struct allocations libraries =
+    ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables; `size`: calls */
 
 void libraries_add(uint64_t library, struct image_needs needs) {
-    struct allocation replaced, entry = {.address = library, .value = needs.variables};
-    if (needs.variables == 0 && !needs.device_runtime) return;
-    entry.form = needs.device_runtime ? FORM_DEVICE_RUNTIME : FORM_PLAIN;
-    if (needs.device_runtime) device_runtime_begin();
-    if (!allocations_insert(&libraries, entry, &replaced) && needs.device_runtime) device_runtime_end();
+    struct allocation replaced, entry = {.address = library, .size = needs.calls, .value = needs.variables};
+    if (needs.variables == 0 && needs.calls == 0) return;
+    if (needs.calls) driver_code_begin();
+    if (!allocations_insert(&libraries, entry, &replaced) && needs.calls) driver_code_end();
 }
 
 bool libraries_remove(uint64_t library, struct allocation *removed) {
@@ -31,7 +32,7 @@ bool libraries_remove(uint64_t library, struct allocation *removed) {
 void libraries_removed(struct allocation removed, bool done) {
     struct allocation replaced;
     if (!done && allocations_insert(&libraries, removed, &replaced)) return;
-    if (removed.form == FORM_DEVICE_RUNTIME) device_runtime_end();
+    if (removed.size > 0) driver_code_end();
 }
 
 CUresult libraries_promise(int device, CUcontext context, const char *call, uint64_t library) {
@@ -39,7 +40,7 @@ CUresult libraries_promise(int device, CUcontext context, const char *call, uint
     struct allocation entry;
     CUresult result = CUDA_SUCCESS;
     if (!allocations_find(&libraries, library, &entry)) return result;
-    if (entry.form == FORM_DEVICE_RUNTIME) result = device_runtime_promise(device, context, call);
+    if (entry.size > 0) result = driver_code_promise(device, context, call, (unsigned)entry.size);
     if (result != CUDA_SUCCESS || entry.value == 0 || promises_know(&promise)) return result;
     pthread_mutex_t *lock = &promising[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> 58];
     pthread_mutex_lock(lock);
@@ -48,19 +49,22 @@ CUresult libraries_promise(int device, CUcontext context, const char *call, uint
     return result;
 }
 
-static bool calls_device_runtime(uint64_t library) {
+static unsigned calls_of(uint64_t library) {
     struct allocation entry;
-    return library != 0 && allocations_find(&libraries, library, &entry) && entry.form == FORM_DEVICE_RUNTIME;
+    return library != 0 && allocations_find(&libraries, library, &entry) ? (unsigned)entry.size : 0;
 }
 
 void libraries_settle(const struct sample *in, uint64_t library) {
-    if (calls_device_runtime(library)) device_runtime_settle(in);
+    unsigned calls = calls_of(library);
+    if (calls) driver_code_settle(in, calls);
 }
 
 CUresult libraries_promise_here(const char *call, uint64_t library) {
-    if (!calls_device_runtime(library)) return CUDA_SUCCESS;
-    struct sample here = sample_take();
-    return here.device < 0 ? CUDA_SUCCESS : libraries_promise(here.device, here.context, call, library);
+    CUcontext context;
+    int device;
+    if (!calls_of(library) || !session_is_open()) return CUDA_SUCCESS;
+    if (device_current(&context, &device) != CUDA_SUCCESS || device < 0) return CUDA_SUCCESS;
+    return libraries_promise(device, context, call, library);
 }
 
 static void libraries_reset(void) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of loaded libraries, which belong to no context: each takes their variables and the device
- * runtime when it first needs them.
+ * What is known of loaded libraries, which belong to no context: each takes their variables and what
+ * they call of the driver's code when it first needs them.
  */
 #ifndef CONVGPU_LIBRARIES_H
 #define CONVGPU_LIBRARIES_H
@@ -18,7 +18,7 @@ bool libraries_remove(uint64_t library, struct allocation *removed);
 void libraries_removed(struct allocation removed, bool done);
 
 /* The current context on the device of that number will use the library (0: none): promises its variables,
- * and the device runtime if it calls that, as far as they are known, unless that was done.
+ * and what it calls of the driver's code, as far as they are known, unless that was done.
  * CUDA_ERROR_OUT_OF_MEMORY: they cannot be had. May pause. */
 CUresult libraries_promise(int device, CUcontext context, const char *call, uint64_t library);
 
@@ -26,7 +26,7 @@ CUresult libraries_promise(int device, CUcontext context, const char *call, uint
 void libraries_settle(const struct sample *in, uint64_t library);
 
 /* Who has a kernel may have its library loaded in the current context by calls that are not hooked: promises
- * that for one that calls the device runtime, as libraries_promise() does. */
+ * that for one that calls the driver's code, as libraries_promise() does. */
 CUresult libraries_promise_here(const char *call, uint64_t library);
 
 #endif

@@ -7,7 +7,7 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "base/fork_reset.h"
-#include "code/device_runtime.h"
+#include "code/driver_code.h"
 #include "code/promise.h"
 #include "code/sample.h"
 #include "code/stacks.h"
@@ -19,7 +19,7 @@
 static pthread_mutex_t setting = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t bytes(int limit, size_t size) {
-    return limit == CU_LIMIT_PENDING_LAUNCHES ? device_runtime_launches(size) : size;
+    return limit == CU_LIMIT_PENDING_LAUNCHES ? driver_code_launches(size) : size;
 }
 
 /* Bytes that one value of the limit needs more than another. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules and libraries: code and variables. What the variables and the device runtime take is read from the
- * image where that can be (image.h), and charged before. The rest, the driver alone knows (and at a launch it
- * may load more), so it is measured (context_growth.h) when the driver's free memory fell during the call;
- * other processes make it fall too, which costs a question in vain.
+ * Modules and libraries: code and variables. What the variables and the driver's own code take is read from
+ * the image where that can be (image.h), and charged before. The rest, the driver alone knows (and at a
+ * launch it may load more), so it is measured (context_growth.h) when the driver's free memory fell during
+ * the call; other processes make it fall too, which costs a question in vain.
  */
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
-#include "code/device_runtime.h"
+#include "code/driver_code.h"
 #include "code/libraries.h"
 #include "code/promise.h"
 #include "code/sample.h"
@@ -51,7 +51,7 @@ static CUresult unload_library(void *library) {
 static CUresult promise_needs(const struct promise *promise, const char *call, struct image_needs needs) {
     CUresult result = CUDA_SUCCESS;
     if (promise->device < 0) return result;
-    if (needs.device_runtime) result = device_runtime_promise(promise->device, promise->context, call);
+    if (needs.calls) result = driver_code_promise(promise->device, promise->context, call, needs.calls);
     if (result != CUDA_SUCCESS || needs.variables == 0) return result;
     return promise_make(promise, call, needs.variables);
 }
@@ -69,7 +69,7 @@ static CUresult load(struct sample *before, void **made, const char *call, charg
     }
     promises_rename(handle(loading), handle(loading->made));
     result = sample_charge_fall(before, call);
-    if (needs.device_runtime) device_runtime_settle(before);
+    if (needs.calls) driver_code_settle(before, needs.calls);
     if (result == CUDA_SUCCESS) {
         homes_set(loading->made, before->context);
         *made = loading->made;
@@ -87,18 +87,18 @@ static CUresult load(struct sample *before, void **made, const char *call, charg
 static CUresult module_load(void **made, const char *call, charge_attempt *attempt,
                             CUresult (*unload)(void *), struct loading *loading, struct image_needs needs) {
     struct sample before = sample_take();
-    if (needs.device_runtime) device_runtime_begin();
+    if (needs.calls) driver_code_begin();
     CUresult result = load(&before, made, call, attempt, unload, loading, needs);
-    if (needs.device_runtime) device_runtime_end();
+    if (needs.calls) driver_code_end();
     return result;
 }
 
-/* Where it is loaded lazily, each context takes the device runtime with its first use. */
+/* Where it is loaded lazily, each context takes the driver's code with its first use. */
 static CUresult library_load(void **made, const char *call, charge_attempt *attempt, struct loading *loading,
                              struct image_needs needs) {
     void *loaded = NULL;
     bool eagerly = loads_eagerly();
-    struct image_needs at_once = {needs.variables, needs.device_runtime && eagerly};
+    struct image_needs at_once = {needs.variables, eagerly ? needs.calls : 0};
     CUresult result = module_load(&loaded, call, attempt, unload_library, loading, at_once);
     eagerly &= result == CUDA_SUCCESS;
     if (eagerly) result = growth_charge_elsewhere(sample_take().device, call);

@@ -54,7 +54,8 @@ static void promise_show(const struct promise *promise, uint64_t size, void *arg
         [PROMISE_VARIABLES] = "variables",
         [PROMISE_GRAPHS] = "graphs",
         [PROMISE_LAUNCHES] = "pending launches",
-        [PROMISE_DEVICE_RUNTIME] = "device runtime",
+        [PROMISE_DRIVER_CODE] = "driver's code",
+        [PROMISE_DRIVER_CODE_LATER] = "driver's code",
     };
     const struct registry_visitor *visitor = argument;
     uint64_t address = promise->owner ? promise->owner : (uint64_t)(uintptr_t)promise->context;

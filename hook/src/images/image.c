@@ -2,6 +2,7 @@
 #include "images/image.h"
 
 #include "base/no_cancel.h"
+#include "images/driver_calls.h"
 #include "images/ptx.h"
 #include "tables/driver.h"
 
@@ -30,9 +31,6 @@ enum {
     LITTLE = 4096
 };
 #define STEP (UINT64_C(2) << 20)
-
-/* What such code calls begins so, in PTX and in the symbols of a cubin (nvcc 13.0, driver 580). */
-#define RUNTIME "__cuda_syscall_cnp"
 
 /* What cudart hands over: __fatBinC_Wrapper_t. */
 struct wrapper {
@@ -70,24 +68,28 @@ static bool holds_variables(uint64_t names, const Elf64_Shdr *section) {
     return false;
 }
 
-/* Whether these bytes hold the text; reads at most *left of them, and subtracts what it did. */
-static bool holds(uint64_t from, uint64_t size, const char *text, uint64_t *left) {
-    char part[PAGE];
-    size_t length = strlen(text);
+/* What these names tell that code calls; reads at most *left of them, and subtracts what it did. Before the
+ * first stands a NUL, and before each further part what may be the begin of a name. */
+static unsigned calls_in_names(uint64_t from, uint64_t size, uint64_t *left) {
+    char part[DRIVER_CALLS_LONGEST + PAGE] = "";
+    size_t before = 1;
+    unsigned calls = 0;
     if (size > *left) size = *left;
     *left -= size;
-    for (uint64_t begin = 0; begin + length <= size; begin += PAGE - length + 1) {
+    for (uint64_t begin = 0; begin < size; begin += PAGE) {
         size_t here = size - begin < PAGE ? (size_t)(size - begin) : PAGE;
-        if (!copy(part, from + begin, here)) return false;
-        if (memmem(part, here, text, length)) return true;
+        if (!copy(part + before, from + begin, here)) return calls;
+        calls |= driver_calls_in(part, before + here, true);
+        memmove(part, part + before + here - DRIVER_CALLS_LONGEST, here < PAGE ? 0 : DRIVER_CALLS_LONGEST);
+        before = DRIVER_CALLS_LONGEST;
     }
-    return false;
+    return calls;
 }
 
 static void add_section(struct image_needs *needs, uint64_t image, uint64_t names, const Elf64_Shdr *section,
                         uint64_t *left) {
-    if (section->sh_type == SHT_STRTAB && !needs->device_runtime)
-        needs->device_runtime = holds(image + section->sh_offset, section->sh_size, RUNTIME, left);
+    if (section->sh_type == SHT_STRTAB)
+        needs->calls |= calls_in_names(image + section->sh_offset, section->sh_size, left);
     if (holds_variables(names, section) &&
         __builtin_add_overflow(needs->variables, section->sh_size, &needs->variables))
         needs->variables = UINT64_MAX;
@@ -136,7 +138,8 @@ static struct image_needs read_ptx(uint64_t image) {
         mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (buffer == MAP_FAILED) return needs;
     if (copy_text(buffer, image))
-        needs = (struct image_needs){ptx_variables(buffer), strstr(buffer, RUNTIME) != NULL};
+        needs =
+            (struct image_needs){ptx_variables(buffer), driver_calls_in(buffer, strlen(buffer) + 1, false)};
     munmap(buffer, LONGEST);
     return needs;
 }
@@ -156,8 +159,8 @@ static bool runs(uint32_t architecture, uint32_t device) {
     return device == 0 || (architecture / 10 == device / 10 && architecture <= device);
 }
 
-/* Of the cubins that run there, the newest, the last of several; without a device, the largest variables; the
- * device runtime if any of those calls it. Without a cubin, the last PTX. */
+/* Of the cubins that run there, the newest, the last of several; without a device, the largest variables; all
+ * that any of those calls. Without a cubin, the last PTX. */
 static struct image_needs read_fat(uint64_t image) {
     struct image_needs found = {0};
     struct fat_header header;
@@ -174,7 +177,7 @@ static struct image_needs read_fat(uint64_t image) {
         if (entry.kind == ENTRY_PTX && entry.compressed_size == 0) ptx = place + entry.header_size;
         if (meant) {
             struct image_needs needs = read_cubin(place + entry.header_size);
-            needs.device_runtime |= found.device_runtime && (device == 0 || entry.architecture == best);
+            if (device == 0 || entry.architecture == best) needs.calls |= found.calls;
             if (device == 0 && needs.variables < found.variables) needs.variables = found.variables;
             found = needs;
         }

@@ -6,15 +6,14 @@
 #ifndef CONVGPU_IMAGE_H
 #define CONVGPU_IMAGE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Below this many bytes it is not worth knowing before: a measurement afterwards is enough. */
 #define IMAGE_LEAST (UINT64_C(4) << 20)
 
 struct image_needs {
-    uint64_t variables;  /* bytes, in the driver's steps; 0: not known, or fewer than IMAGE_LEAST */
-    bool device_runtime; /* its kernels launch kernels (device_runtime.h) */
+    uint64_t variables; /* bytes, in the driver's steps; 0: not known, or fewer than IMAGE_LEAST */
+    unsigned calls;     /* of the driver, by its kernels (driver_calls.h) */
 };
 
 /* The image is read through the kernel: one that is broken is the driver's to refuse. Keeps errno. */

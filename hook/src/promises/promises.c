@@ -61,26 +61,23 @@ uint64_t promises_take_back(const struct promise *promise, uint64_t size) {
     return taken;
 }
 
-uint64_t promises_left(enum promise_kind kind, int device) {
-    uint64_t sum = 0;
+uint64_t promises_left(const struct promise *promise) {
     spinlock_lock(&lock);
-    for (int index = 0; index < count; index++)
-        if (rows[index].promise.kind == kind && rows[index].promise.device == device) sum += rows[index].size;
+    const struct row *row = find(promise);
+    uint64_t size = row ? row->size : 0;
     spinlock_unlock(&lock);
-    return sum;
+    return size;
 }
 
-uint64_t promises_cancel(enum promise_kind kind, int device) {
-    uint64_t sum = 0;
+void promises_part(const struct promise *one, const struct promise *other, uint64_t size) {
     spinlock_lock(&lock);
-    for (int index = count; index-- > 0;) {
-        if (rows[index].promise.kind != kind || rows[index].promise.device != device) continue;
-        if (rows[index].size == 0) continue;
-        sum += rows[index].size;
-        rows[index] = rows[--count];
+    struct row *first = find(one), *second = find(other);
+    if (first && second) {
+        uint64_t sum = first->size + second->size;
+        first->size = sum < size ? sum : size;
+        second->size = sum - first->size;
     }
     spinlock_unlock(&lock);
-    return sum;
 }
 
 uint64_t promises_open(int device) {
@@ -92,14 +89,16 @@ uint64_t promises_open(int device) {
     return sum;
 }
 
-/* What of a promise is seen at least when it is kept. Other growth may be half of the device runtime, of
- * which is known what it takes (98 of 100 MiB). */
+/* What of a promise is seen at least when it is kept. Other growth may be half of the driver's code, of which
+ * is known what it takes (64 of 66 MiB at least). */
 static uint64_t least(const struct row *row) {
-    return row->promise.kind == PROMISE_DEVICE_RUNTIME ? row->size / 10 * 9 : row->size / 2;
+    enum promise_kind kind = row->promise.kind;
+    bool known = kind == PROMISE_DRIVER_CODE || kind == PROMISE_DRIVER_CODE_LATER;
+    return known ? row->size / 10 * 9 : row->size / 2;
 }
 
-/* What of the rise is a kept promise's: launches are promised a 47th too much (code/device_runtime.h), which
- * may be most of the device runtime that comes with them. */
+/* What of the rise is a kept promise's: launches are promised a 47th too much (code/driver_code.h), which
+ * may be most of the driver's code that comes with them. */
 static uint64_t shows(const struct row *row) {
     return row->promise.kind == PROMISE_LAUNCHES ? row->size - row->size / 32 : row->size;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What contexts will take later than the call that made it certain: heaps and buffers of printf whose limit
- * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs, the device
- * runtime. It is charged when it is promised, and the driver does not show it yet: it is no fall of what the
- * contexts take (context_growth.h). A promise is kept when at least half of it (of the device runtime nine
+ * was set, stacks of kernels that were recorded, variables of libraries, the work of graphs, the driver's
+ * own code. It is charged when it is promised, and the driver does not show it yet: it is no fall of what the
+ * contexts take (context_growth.h). A promise is kept when at least half of it (of the driver's code nine
  * tenths) is seen at once, or together with others: other growth is smaller.
  */
 #ifndef CONVGPU_PROMISES_H
@@ -18,7 +18,8 @@ enum promise_kind {
     PROMISE_VARIABLES,
     PROMISE_GRAPHS,
     PROMISE_LAUNCHES,
-    PROMISE_DEVICE_RUNTIME
+    PROMISE_DRIVER_CODE,      /* that comes next (code/driver_code.h) */
+    PROMISE_DRIVER_CODE_LATER /* the rest of it */
 };
 
 /* To whom it is promised. `owner` is the module or the library of variables, of a graph's work one
@@ -45,10 +46,12 @@ bool promises_know(const struct promise *promise);
 /* Takes back at most `size` bytes of what is not kept yet; returns how many. */
 uint64_t promises_take_back(const struct promise *promise, uint64_t size);
 
-/* Bytes of that kind that are promised on the device and not kept yet. promises_cancel() forgets those
- * promises: they may be made again. */
-uint64_t promises_left(enum promise_kind kind, int device);
-uint64_t promises_cancel(enum promise_kind kind, int device);
+/* Bytes of it that are not kept yet. */
+uint64_t promises_left(const struct promise *promise);
+
+/* Parts what is left of two promises anew: of the one `size` bytes, or all that is left, of the other the
+ * rest. Nothing happens if one of them was never made. */
+void promises_part(const struct promise *one, const struct promise *other, uint64_t size);
 
 /* Bytes that are promised on the device and not kept yet. */
 uint64_t promises_open(int device);

@@ -35,11 +35,12 @@ struct context {
     struct block *imports; /* of other processes' memory; closed with the context */
     struct module *modules;
     uint64_t grown;  /* bytes of the device for stacks beyond those of the first limit, heap, printf and
-                        device runtime */
+                        the driver's code */
     uint64_t stack;  /* bytes that each thread has; 0: as at first */
     size_t limit[5]; /* 0: as at first */
     bool heap_taken, printf_taken;
-    uint64_t runtime;            /* bytes that the device runtime has taken */
+    unsigned calls;              /* what it has of the driver's code (module.h) */
+    uint64_t pending;            /* bytes for launches of kernels by kernels */
     struct store graphs, queues; /* of executable graphs, and of streams */
     struct own_stream *own;      /* default streams of threads */
     uint64_t life;               /* another number each time that it begins */

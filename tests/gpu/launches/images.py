@@ -65,6 +65,35 @@ PRINT = """
     ret;
 }
 """
+ASSERT = """
+.extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+.global .align 1 .b8 text[2] = {65, 0};
+.visible .entry asserts(.param .u64 out, .param .u32 at) {
+    .reg .b64 %rd<3>;
+    .reg .pred %p<2>;
+    .reg .b32 %r<2>;
+    ld.param.u32 %r1, [at];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra DONE;
+    mov.u64 %rd1, text;
+    cvta.global.u64 %rd2, %rd1;
+    {
+        .param .b64 a;
+        .param .b64 b;
+        .param .b32 c;
+        .param .b64 d;
+        .param .b64 e;
+        st.param.b64 [a], %rd2;
+        st.param.b64 [b], %rd2;
+        st.param.b32 [c], 1;
+        st.param.b64 [d], %rd2;
+        st.param.b64 [e], 1;
+        call __assertfail, (a, b, c, d, e);
+    }
+DONE:
+    ret;
+}
+"""
 CALL = "__cuda_syscall_cnpv2"
 """What the driver gives to kernels that launch kernels begins so; cudadevrt calls it (CUDA 12 and later)."""
 LAUNCH = """
@@ -141,12 +170,17 @@ def stacks(size: int) -> bytes:
 
 def heap(simulated: bool) -> tuple[bytes, bytes]:
     """Return an image whose kernel calls malloc."""
-    return ("variables=0 code=0 heap=1" if simulated else HEAD + HEAP).encode() + b"\0", b"heap"
+    return ("// malloc variables=0 code=0 heap=1" if simulated else HEAD + HEAP).encode() + b"\0", b"heap"
 
 
 def printing(simulated: bool) -> tuple[bytes, bytes]:
     """Return an image whose kernel prints."""
-    return ("variables=0 code=0 printf=1" if simulated else HEAD + PRINT).encode() + b"\0", b"print"
+    return ("// vprintf variables=0 code=0 printf=1" if simulated else HEAD + PRINT).encode() + b"\0", b"print"
+
+
+def asserting(simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image whose kernel asserts something, which is so."""
+    return ("// __assertfail variables=0 code=0" if simulated else HEAD + ASSERT).encode() + b"\0", b"asserts"
 
 
 def launching(simulated: bool) -> tuple[bytes, bytes]:
@@ -154,6 +188,10 @@ def launching(simulated: bool) -> tuple[bytes, bytes]:
     head = HEAD.replace("7.0", "8.0")
     text = f"// {CALL} variables=0 code=0" if simulated else head + LAUNCH % {"call": CALL}
     return text.encode() + b"\0", b"parent"
+
+
+CALLING = {"malloc": heap, "vprintf": printing, "__assertfail": asserting, CALL: launching}
+"""Images by what their kernels call of the driver's own code."""
 
 
 def variables(size: int, simulated: bool) -> tuple[bytes, bytes]:

@@ -30,7 +30,7 @@ PINNED, DEVICE = 1, 1
 APART = 2 * MIB
 NO_RESERVE = 0x4000  # MAP_NORESERVE
 PER_THREAD = c_void_p(2)  # CU_STREAM_PER_THREAD
-KINDS = ("stack", "heap", "print", "variables", "launching")
+KINDS = ("stack", "variables", *images.CALLING)
 
 
 class Walk:
@@ -131,8 +131,7 @@ class Walk:
             return images.stack(self.random.choice([256, 2 << 10, 4 << 10, 16 << 10, 60 << 10]), simulated)
         if kind == "variables":
             return images.cubin(self.random.choice([64, 256, 1024, 3072]) * MIB, self.cuda)
-        made = {"heap": images.heap, "print": images.printing, "launching": images.launching}[kind]
-        return made(simulated)
+        return images.CALLING[kind](simulated)
 
     def load(self) -> None:
         if len(self.owners) > 12:

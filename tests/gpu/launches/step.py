@@ -77,19 +77,30 @@ def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
 
 
 def launching(cuda: Cuda, pending: str, owner: str) -> Iterator[Answer]:
-    """Allow so many pending launches, and run a kernel that launches another; at 0, when nothing else can be had."""
-    if int(pending) == 0:
-        fill(cuda)
-    else:
-        yield "cuCtxSetLimit(pending launches)", cuda.limit(PENDING, int(pending))
+    """Allow so many pending launches, and run a kernel that launches another."""
+    yield "cuCtxSetLimit(pending launches)", cuda.limit(PENDING, int(pending))
     library, image = owner == "library", images.launching(cuda.simulated)
     result, made = cuda.load(image[0], library)
-    if int(pending) > 0 or not library:
+    yield f"load of a {owner}", result
+    yield from run(cuda, made, image[1], library)
+
+
+def calling(cuda: Cuda, name: str, owner: str) -> Iterator[Answer]:
+    """Run a kernel that calls that function of the driver's, when nothing else can be had."""
+    library, image = owner == "library", images.CALLING[name](cuda.simulated)
+    fill(cuda)
+    result, made = cuda.load(image[0], library)
+    if result != 0 or not library:  # a library takes nothing before it is used
         yield f"load of a {owner}", result
-    call, kernel = "cuLibraryGetKernel" if library else "cuModuleGetFunction", c_void_p()
     if result == 0:
-        result = cuda.call(call, byref(kernel), made, image[1])
-        yield call, result
+        yield from run(cuda, made, image[1], library)
+
+
+def run(cuda: Cuda, made: c_void_p, name: bytes, library: bool) -> Iterator[Answer]:
+    """Get a kernel, and launch it."""
+    call, kernel = "cuLibraryGetKernel" if library else "cuModuleGetFunction", c_void_p()
+    result = cuda.call(call, byref(kernel), made, name)
+    yield call, result
     if result == 0:
         yield "cuLaunchKernel", cuda.launch(kernel)
 
@@ -287,6 +298,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "threads": graphs.threads,
     "limit": limit,
     "launching": launching,
+    "calling": calling,
     "mapped": mapped,
     "pinned": pinned,
     "pooled": pooled,

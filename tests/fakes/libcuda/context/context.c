@@ -85,7 +85,7 @@ static bool start(struct context *context) {
     memset(context->limit, 0, sizeof context->limit);
     context->stack = 0;
     context->heap_taken = context->printf_taken = false;
-    context->runtime = 0;
+    context->pending = context->calls = 0;
     context->graphs = (struct store){0};
     context->queues = (struct store){.size = FIRST_QUEUES};
     context->life = ++last_life;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What makes a context grow beside its modules: what it keeps for streams and executable graphs, stacks, the
- * heap of malloc, the buffer of printf, the device runtime (code/device_runtime.h of the hook). Stacks are
+ * heap of malloc, the buffer of printf, the driver's own code (code/driver_code.h of the hook). Stacks are
  * of one size for all threads that the device can run at a time; a launch that needs more than the limit
  * takes the same product as the limit would, until the context ends or the limit is lowered below (decision
  * 16: seen on an H200). The heap and the buffer come with the first launch that uses them, at the size that
@@ -19,10 +19,19 @@
 enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMIT_LAUNCHES = 4, LIMITS };
 static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608, 0, 2048};
 
-/* Of the device runtime: without launches, for each that may be pending, and how many those can be. */
-#define RUNTIME       (UINT64_C(80) << 20)
+/* Of kernels that launch kernels: for each that may be pending, and how many those can be. */
 #define LAUNCH        9399u
 #define MOST_LAUNCHES 599186u
+
+/* MiB of the driver's code that comes with the first code that calls one of these (seen on an H200, driver
+ * 580.159.04: vprintf 64, __assertfail 92, malloc 138, and what launches 78 without the launches). */
+static const struct {
+    unsigned calls, size;
+} pieces[] = {{CALLS_PRINT | CALLS_ASSERT, 2},
+              {CALLS_PRINT | CALLS_ASSERT | CALLS_HEAP | CALLS_LAUNCH, 62},
+              {CALLS_ASSERT | CALLS_HEAP | CALLS_LAUNCH, 16},
+              {CALLS_ASSERT | CALLS_HEAP, 12},
+              {CALLS_HEAP, 48}};
 
 enum { ATTRIBUTE_LOCAL_SIZE = 3, ATTRIBUTES = 16 };
 
@@ -69,27 +78,40 @@ static bool take_once(struct context *context, bool wanted, bool *taken, int lim
     return *taken;
 }
 
-/* As large as the limit of launches wants it. driver.mutex held. */
-static bool resize_runtime(struct context *context, size_t launches) {
-    uint64_t after = RUNTIME + (launches * LAUNCH + STEP - 1) / STEP * STEP, before = context->runtime;
+static uint64_t pending_size(size_t launches) {
+    return (launches * LAUNCH + STEP - 1) / STEP * STEP;
+}
+
+/* driver.mutex held. */
+static bool resize_pending(struct context *context, size_t launches) {
+    uint64_t after = pending_size(launches), before = context->pending;
     if (after > before && !take(context, after - before)) return false;
     if (after < before) {
         context->grown -= before - after;
         device_give(context->device, before - after);
     }
-    context->runtime = after;
+    context->pending = after;
     return true;
 }
 
-bool module_take_runtime(struct module *module) {
+/* All of it or nothing. */
+bool module_take_calls(struct module *module) {
     struct context *context = module->context;
-    if (!module->runtime || context->runtime > 0) return true;
-    return resize_runtime(context, limit_of(context, LIMIT_LAUNCHES));
+    bool launches = (module->calls & ~context->calls & CALLS_LAUNCH) != 0;
+    uint64_t pending = launches ? pending_size(limit_of(context, LIMIT_LAUNCHES)) : 0, size = pending;
+    for (unsigned i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        bool there = (pieces[i].calls & context->calls) != 0, wanted = (pieces[i].calls & module->calls) != 0;
+        if (wanted && !there) size += (uint64_t)pieces[i].size << 20;
+    }
+    if (!take(context, size)) return false;
+    if (launches) context->pending = pending;
+    context->calls |= module->calls;
+    return true;
 }
 
 static bool grow(struct module *module, struct context *context) {
     bool grown = module_take(module, &module->variables) && module_take(module, &module->code);
-    grown = grown && module_take_runtime(module);
+    grown = grown && module_take_calls(module);
     if (grown && module->local > context->stack) grown = resize_stacks(context, module->local);
     grown = grown && take_once(context, module->heap, &context->heap_taken, LIMIT_HEAP);
     grown = grown && take_once(context, module->printf, &context->printf_taken, LIMIT_PRINTF);
@@ -146,7 +168,8 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
     if (limit == LIMIT_PRINTF && context->printf_taken) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (limit == LIMIT_LAUNCHES && value > MOST_LAUNCHES) value = MOST_LAUNCHES;
     bool resized = limit == LIMIT_STACK ? resize_stacks(context, value) : true;
-    if (limit == LIMIT_LAUNCHES && context->runtime > 0) resized = resize_runtime(context, value);
+    if (limit == LIMIT_LAUNCHES && (context->calls & CALLS_LAUNCH) != 0)
+        resized = resize_pending(context, value);
     if (!resized) {
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
@@ -179,7 +202,7 @@ CUresult cuFuncLoad(CUfunction function) {
     if (function == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     struct module *module = function->module;
     bool taken = module_take(module, &module->variables) && module_take(module, &module->code);
-    taken = taken && module_take_runtime(module);
+    taken = taken && module_take_calls(module);
     driver_leave(CUDA_SUCCESS);
     return taken ? CUDA_SUCCESS : refuse_memory();
 }

@@ -55,7 +55,7 @@ static bool take_at_load(struct module *module, bool library) {
     CUdevice device = module->context->device;
     uint64_t contexts = driver.primary[device].alive, all;
     if (library && !loads("EAGER")) return true;
-    if (!module_take_runtime(module)) return false;
+    if (!module_take_calls(module)) return false;
     for (const struct context *each = driver.contexts; each != NULL; each = each->next)
         contexts += each->alive && each->device == device;
     all = library ? contexts * module->variables : module->variables;
@@ -81,7 +81,7 @@ static CUresult load(struct module **made, const void *image, bool library) {
     module->local = facts.local;
     module->heap = facts.heap != 0;
     module->printf = facts.printf != 0;
-    module->runtime = facts.runtime;
+    module->calls = facts.calls;
     module->parameters = facts.parameters;
     module->code = in_steps(facts.code);
     atomic_init(&module->due, true);
@@ -214,7 +214,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned room, CUmodu
 }
 
 static CUresult load_variables(struct module *module) {
-    if (module_take(module, &module->variables) && module_take_runtime(module))
+    if (module_take(module, &module->variables) && module_take_calls(module))
         return driver_leave(CUDA_SUCCESS);
     driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     return refuse_memory();

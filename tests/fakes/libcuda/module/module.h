@@ -27,7 +27,7 @@ struct module {
     uint64_t lasts;      /* ns that its kernels take */
     uint64_t local;      /* bytes that each thread of its kernels needs */
     bool heap, printf;   /* whether its kernels use them */
-    bool runtime;        /* whether its kernels launch kernels */
+    unsigned calls;      /* of the driver's code, by its kernels */
     uint64_t parameters; /* bytes of their one parameter; 0: as the kernel's arguments */
     uint64_t variables;  /* bytes that are not there yet */
     uint64_t taken;      /* of the device */
@@ -36,15 +36,18 @@ struct module {
 /* By its name; KERNEL_NONE for any other. */
 enum kernel kernel_named(const char *name);
 
+/* What kernels call of the driver's code: malloc, for one, is a bit. */
+enum { CALLS_PRINT = 1, CALLS_ASSERT = 2, CALLS_HEAP = 4, CALLS_LAUNCH = 8 };
+
 /* What an image says of itself. */
 struct image {
     uint64_t variables, code, lasts_us, local, heap, printf, parameters;
-    bool runtime;
+    unsigned calls;
 };
 void image_read(const void *text, struct image *image);
 
-/* What its context needs for the device runtime, if it calls that; it keeps that when the module goes. */
-bool module_take_runtime(struct module *module);
+/* What its context needs of the driver's code, if it calls that; it keeps that when the module goes. */
+bool module_take_calls(struct module *module);
 
 /* Takes what is wanted from the device, and nothing the next time. */
 bool module_take(struct module *module, uint64_t *wanted);

@@ -87,7 +87,7 @@ static CUresult set_kernel(const size_t *number) {
 struct cubin {
     Elf64_Ehdr header;
     Elf64_Shdr sections[3];
-    char names[80];
+    char names[192];
 };
 
 struct fat {
@@ -109,12 +109,29 @@ struct fat {
 };
 _Static_assert(sizeof(((struct fat *)0)->entry) == 64, "as the driver's");
 
-/* What a kernel calls that launches another. */
-#define RUNTIME "__cuda_syscall_cnpv2LaunchDeviceV2"
+/* What kernels call of the driver, each a bit; the last only resemble the others. */
+static const char *const called[] = {"__cuda_syscall_cnpv2LaunchDeviceV2",
+                                     "vprintf",
+                                     "__assertfail",
+                                     "malloc",
+                                     "free",
+                                     "my_malloc%1$cmallocator%1$cfree_$%1$cvprintf2%1$c$__assertfail"};
+enum { CALLED = sizeof called / sizeof called[0] };
 
-static struct cubin make_cubin(size_t variables, bool runtime) {
+/* Writes those of the set, with `between` before each; returns how many bytes. */
+static size_t write_calls(char *text, size_t set, char between) {
+    size_t length = 0;
+    for (int each = 0; each < CALLED; each++) {
+        if (!(set >> each & 1)) continue;
+        text[length++] = between;
+        length += (size_t)sprintf(text + length, called[each], between);
+    }
+    return length;
+}
+
+static struct cubin make_cubin(size_t variables, size_t calls) {
     struct cubin cubin = {.names = "\0.nv.global\0.shstrtab"};
-    if (runtime) memcpy(cubin.names + 24, RUNTIME, sizeof RUNTIME);
+    write_calls(cubin.names + 21, calls, '\0');
     memcpy(cubin.header.e_ident, ELFMAG, SELFMAG);
     cubin.header.e_ident[EI_CLASS] = ELFCLASS64;
     cubin.header.e_shoff = sizeof cubin.header;
@@ -137,21 +154,21 @@ static CUresult load_file(const struct cubin *cubin, void **made) {
 }
 
 /* PTX for the hook, and for the simulated driver an image of its kind. */
-static CUresult load_ptx(size_t variables, bool library, bool runtime, void **made) {
-    char text[192];
-    snprintf(text, sizeof text, ".visible .global .b8 big[%zu]; // variables=%zu %s", variables, variables,
-             runtime ? ".extern .func " RUNTIME ";" : "");
+static CUresult load_ptx(size_t variables, bool library, size_t calls, void **made) {
+    char text[320];
+    int length = sprintf(text, ".visible .global .b8 big[%zu]; // variables=%zu", variables, variables);
+    text[(size_t)length + write_calls(text + length, calls, ' ')] = '\0';
     return library ? cuda.cuLibraryLoadData(made, text, NULL, NULL, 0, NULL, NULL, 0)
                    : cuda.cuModuleLoadData(made, text);
 }
 
-/* cubin VARIABLES FORM RUNTIME: a module, a library, a library of a fat binary, a module of a file, a module
- * and a library of PTX; whether its kernels launch kernels. */
+/* cubin VARIABLES FORM CALLS: a module, a library, a library of a fat binary, a module of a file, a module
+ * and a library of PTX; what its kernels call of the driver. */
 static CUresult load(const size_t *number, void **made) {
     struct fat fat = {
         {0xba55ed50, 1, sizeof fat.header, sizeof fat.entry + sizeof fat.cubin},
         {.kind = 2, .architecture = 90, .header_size = sizeof fat.entry, .size = sizeof fat.cubin},
-        make_cubin(number[0], number[2] != 0)};
+        make_cubin(number[0], number[2])};
     struct {
         uint32_t magic, version;
         const void *data, *rest;
@@ -166,7 +183,7 @@ static CUresult load(const size_t *number, void **made) {
     case 3:
         return load_file(&fat.cubin, made);
     default:
-        return load_ptx(number[0], number[1] == 5, number[2] != 0, made);
+        return load_ptx(number[0], number[1] == 5, number[2], made);
     }
 }
 

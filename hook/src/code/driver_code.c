@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `promising` of a device is held while it is charged, which may pause; what frees memory does not take it.
+ * `knowing` is never held while paused.
+ */
+#include "code/driver_code.h"
+
+#include "accounting/context_growth.h"
+#include "base/fork_reset.h"
+#include "code/promise.h"
+#include "images/driver_calls.h"
+#include "scheduler/account.h"
+#include "tables/registry.h"
+
+#include <pthread.h>
+
+enum { LAUNCHES = 2048, EACH = 9600, MOST = 512 };
+
+/* MiB that a context takes with the first code that calls one of these, whatever comes in which order. */
+static const struct {
+    unsigned calls;
+    uint64_t size;
+} pieces[] = {
+    {CALLS_PRINT | CALLS_ASSERT, 2},
+    {CALLS_PRINT | CALLS_ASSERT | CALLS_HEAP | CALLS_LAUNCH, 62},
+    {CALLS_ASSERT | CALLS_HEAP | CALLS_LAUNCH, 16},
+    {CALLS_ASSERT | CALLS_HEAP, 12},
+    {CALLS_HEAP, 48},
+    {CALLS_LAUNCH, 20},
+    {CALLS_PRINT | CALLS_ASSERT | CALLS_HEAP | CALLS_LAUNCH, 2}, /* to spare: seen in steps of that */
+};
+enum { PIECES = sizeof pieces / sizeof pieces[0] };
+
+/* What is known of a context. */
+struct known {
+    CUcontext context;
+    int device;
+    unsigned promised, asked, there; /* calls; `asked`: a promise is being made */
+};
+
+static pthread_mutex_t promising[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] =
+                                                             PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t knowing =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the rest, and what is left of promises */
+static struct known contexts[MOST];
+static int count;
+static uint64_t users;
+
+static uint64_t need(unsigned calls) {
+    uint64_t size = 0;
+    for (int index = 0; index < PIECES; index++)
+        if (pieces[index].calls & calls) size += pieces[index].size << 20;
+    return size;
+}
+
+static struct promise promise_of(enum promise_kind kind, int device, CUcontext context) {
+    return (struct promise){.kind = kind, .device = device, .context = context};
+}
+
+static struct known *find(CUcontext context) {
+    for (int index = 0; index < count; index++)
+        if (contexts[index].context == context) return &contexts[index];
+    return NULL;
+}
+
+/* NULL: no room for another one. */
+static struct known *find_or_add(int device, CUcontext context) {
+    struct known *known = find(context);
+    if (known || count == MOST) return known;
+    contexts[count] = (struct known){.context = context, .device = device};
+    return &contexts[count++];
+}
+
+/* Of what is promised to it, what code that is not there yet will not need. */
+static uint64_t excess(const struct known *known) {
+    struct promise next = promise_of(PROMISE_DRIVER_CODE, known->device, known->context);
+    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, known->device, known->context);
+    uint64_t left = promises_left(&next) + promises_left(&later);
+    uint64_t due = need(known->promised | known->asked | known->there) - need(known->there);
+    return left > due ? left - due : 0;
+}
+
+/* Takes so much of it back. */
+static void withdraw(const struct known *known, uint64_t size) {
+    struct promise next = promise_of(PROMISE_DRIVER_CODE, known->device, known->context);
+    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, known->device, known->context);
+    size -= promises_take_back(&next, size);
+    (void)promises_take_back(&later, size);
+}
+
+void driver_code_begin(void) {
+    pthread_mutex_lock(&knowing);
+    users++;
+    pthread_mutex_unlock(&knowing);
+}
+
+/* `promising` is held, so that nobody else asks on this device. */
+static CUresult promise_more(int device, CUcontext context, const char *call, unsigned calls) {
+    struct promise next = promise_of(PROMISE_DRIVER_CODE, device, context);
+    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, device, context);
+    pthread_mutex_lock(&knowing);
+    struct known *known = find_or_add(device, context);
+    uint64_t more = known ? need(known->promised | calls) - need(known->promised) : 0;
+    if (known) known->asked = calls;
+    pthread_mutex_unlock(&knowing);
+    if (!known || !promises_add(&next, 0)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = more > 0 ? promise_make(&later, call, more) : CUDA_SUCCESS;
+    pthread_mutex_lock(&knowing);
+    if ((known = find(context))) {
+        known->asked = 0;
+        if (result == CUDA_SUCCESS) known->promised |= calls;
+    }
+    pthread_mutex_unlock(&knowing);
+    return result;
+}
+
+static bool is_promised(CUcontext context, unsigned calls) {
+    pthread_mutex_lock(&knowing);
+    const struct known *known = find(context);
+    bool promised = known && (calls & ~known->promised) == 0;
+    pthread_mutex_unlock(&knowing);
+    return promised;
+}
+
+/* What comes next is a promise of its own, so that it is known when it is kept (promises/promises.h). */
+static void expect(int device, CUcontext context, unsigned calls) {
+    struct promise next = promise_of(PROMISE_DRIVER_CODE, device, context);
+    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, device, context);
+    pthread_mutex_lock(&knowing);
+    const struct known *known = find(context);
+    if (known && (calls & ~known->there) != 0)
+        promises_part(&next, &later, need(known->there | calls) - need(known->there));
+    pthread_mutex_unlock(&knowing);
+}
+
+CUresult driver_code_promise(int device, CUcontext context, const char *call, unsigned calls) {
+    CUresult result = CUDA_SUCCESS;
+    if (!is_promised(context, calls)) {
+        pthread_mutex_lock(&promising[device]);
+        if (!is_promised(context, calls)) result = promise_more(device, context, call, calls);
+        pthread_mutex_unlock(&promising[device]);
+    }
+    if (result == CUDA_SUCCESS) expect(device, context, calls);
+    return result;
+}
+
+/* Whether what is taken of the promises is a part of none any more is measured, for others may have made the
+ * free memory rise meanwhile. Where nobody measures, a promise stands for what is taken. */
+void driver_code_settle(const struct sample *in, unsigned calls) {
+    if (in->device < 0) return;
+    pthread_mutex_lock(&knowing);
+    struct known *known = find(in->context);
+    if (known) known->there |= calls;
+    uint64_t size = known ? excess(known) : 0;
+    pthread_mutex_unlock(&knowing);
+    if (size == 0 || !growth_look(in->device)) return;
+    pthread_mutex_lock(&knowing);
+    known = find(in->context);
+    size = known ? excess(known) : 0;
+    if (size > 0) withdraw(known, size);
+    pthread_mutex_unlock(&knowing);
+    growth_give_promised(in->device, size);
+}
+
+/* What is promised on the device and not kept; with `end`, while nobody uses any of it, it is so no longer.
+ */
+static uint64_t left_on(int device, bool end) {
+    uint64_t sum = 0;
+    pthread_mutex_lock(&knowing);
+    for (int index = 0; index < count && users == 0; index++) {
+        struct known all = contexts[index];
+        all.promised = all.there; /* nothing more is due */
+        uint64_t left = all.device == device ? excess(&all) : 0;
+        sum += left;
+        if (!end || left == 0) continue;
+        withdraw(&all, left);
+        contexts[index] = all;
+    }
+    pthread_mutex_unlock(&knowing);
+    return sum;
+}
+
+void driver_code_end(void) {
+    pthread_mutex_lock(&knowing);
+    bool last = --users == 0;
+    pthread_mutex_unlock(&knowing);
+    for (int device = 0; last && device < (int)CONVGPU_MAX_DEVICES; device++)
+        if (left_on(device, false) > 0 && growth_look(device))
+            growth_give_promised(device, left_on(device, true));
+}
+
+uint64_t driver_code_launches(size_t launches) {
+    uint64_t bytes = 0;
+    if (launches <= LAUNCHES) return 0;
+    return __builtin_mul_overflow(launches - LAUNCHES, (uint64_t)EACH, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* What was promised to it goes with it (code/promise.c). */
+static void driver_code_drop(CUcontext context, uint64_t *sizes) {
+    (void)sizes;
+    pthread_mutex_lock(&knowing);
+    struct known *known = find(context);
+    if (known) *known = contexts[--count];
+    pthread_mutex_unlock(&knowing);
+}
+
+static void driver_code_reset(void) {
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
+        promising[device] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    knowing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    count = 0;
+    users = 0;
+}
+REGISTER_FAMILY(driver_code, .drop = driver_code_drop, .reset = driver_code_reset);
