@@ -16,8 +16,8 @@ static const struct {
 };
 enum { NAMES = sizeof names / sizeof names[0] };
 
-static bool ends(char at, bool is_table) {
-    if (is_table) return at == '\0';
+/* Whether that character is of no name in PTX. */
+static bool parts(char at) {
     bool letter = (at >= 'a' && at <= 'z') || (at >= 'A' && at <= 'Z') || (at >= '0' && at <= '9');
     return !letter && at != '_' && at != '$' && at != '%';
 }
@@ -28,7 +28,8 @@ static bool has(const char *text, size_t size, const char *name, bool begins, bo
     for (; (found = memmem(found, (size_t)(end - found), name, length)); found++) {
         const char *behind = found + length;
         if (begins) return true;
-        if (found > text && behind < end && ends(found[-1], is_table) && ends(*behind, is_table)) return true;
+        if (behind == end) continue;
+        if (is_table ? *behind == '\0' : found > text && parts(found[-1]) && parts(*behind)) return true;
     }
     return false;
 }

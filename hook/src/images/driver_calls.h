@@ -14,8 +14,9 @@ enum { CALLS_PRINT = 1, CALLS_ASSERT = 2, CALLS_HEAP = 4, CALLS_LAUNCH = 8 }; /*
 /* No name is longer, with what stands before and behind it. */
 enum { DRIVER_CALLS_LONGEST = 24 };
 
-/* Which of them the text has. A name must be whole: in a table, between two NULs; else between characters
- * that no name in PTX has. So of one that begins or ends the text nothing is known. */
+/* Which of them the text has. A name must be whole: between characters that no name in PTX has, so of one
+ * that begins or ends the text nothing is known. In a table a NUL ends it; it may be the end of a longer one,
+ * as both can have the same bytes there. */
 unsigned driver_calls_in(const char *text, size_t size, bool is_table);
 
 #endif

@@ -100,10 +100,10 @@ static int check_places(void) {
                  {"malloc", CALLS_HEAP},
                  {"free", CALLS_HEAP},
                  {"__cuda_syscall_cnpv2GetParameterBufferV2", CALLS_LAUNCH},
-                 {"my_malloc", 0},
+                 {"my_malloc", CALLS_HEAP},
                  {"mallocator", 0},
                  {"vprintf2", 0},
-                 {"_free", 0},
+                 {"_free", CALLS_HEAP},
                  {"__assertfail_", 0}};
     int wrong = 0;
     for (size_t row = 0; row < sizeof names / sizeof names[0]; row++) {

@@ -115,7 +115,7 @@ static const char *const called[] = {"__cuda_syscall_cnpv2LaunchDeviceV2",
                                      "__assertfail",
                                      "malloc",
                                      "free",
-                                     "my_malloc%1$cmallocator%1$cfree_$%1$cvprintf2%1$c$__assertfail"};
+                                     "mallocator%1$cfree_$%1$cvprintf2%1$c__assertfail_"};
 enum { CALLED = sizeof called / sizeof called[0] };
 
 /* Writes those of the set, with `between` before each; returns how many bytes. */
