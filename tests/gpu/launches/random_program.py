@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
@@ -45,6 +45,9 @@ class Walk:
         self.blocks: list[c_uint64] = []
         self.streamed: list[c_uint64] = []
         self.owners: list[tuple[c_void_p, bool, c_void_p]] = []
+        self.kinds: dict[int | None, bytes] = {}
+        self.last = deque[str](maxlen=60)
+        """What it did last, which it says when its context is lost."""
         self.contexts: list[c_void_p] = []
         self.handles: list[c_uint64] = []
         self.instances: list[c_void_p] = []
@@ -73,6 +76,7 @@ class Walk:
     def told(self, name: str, result: int) -> bool:
         """Count an answer."""
         self.calls[name] += 1
+        self.last.append(f"{name}: {result}")
         if result >= BROKEN and not 800 <= result < 1000:
             raise RuntimeError(f"{name}: {result}")
         if result == OUT_OF_MEMORY:
@@ -143,6 +147,7 @@ class Walk:
             kernel = self.kernel(made, library, name)
             if kernel is not None:
                 self.owners.append((made, library, kernel))
+                self.kinds[kernel.value] = name
 
     def kernel(self, owner: c_void_p, library: bool, name: bytes) -> c_void_p | None:
         """Get the kernel of an image, by its name or listed."""
@@ -153,6 +158,12 @@ class Walk:
         call = "cuLibraryEnumerateKernels" if library else "cuModuleEnumerateFunctions"
         return c_void_p(listed[0]) if self.ask(call, listed, c_uint(1), owner) and listed[0] else None
 
+    def chosen(self) -> tuple[c_void_p, bool]:
+        """Choose a kernel; say whether it is one of a library."""
+        _owner, library, kernel = self.random.choice(self.owners)
+        self.last.append(f"kernel {self.kinds[kernel.value].decode()} of a {'library' if library else 'module'}")
+        return kernel, library
+
     def unload(self) -> None:
         if self.owners:
             self.ask("cuCtxSynchronize")
@@ -161,7 +172,7 @@ class Walk:
 
     def launch(self) -> None:
         if self.owners:
-            _made, _library, kernel = self.random.choice(self.owners)
+            kernel, _library = self.chosen()
             form = self.random.choice(["cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"])
             self.told(form, self.cuda.launch(kernel, form))
 
@@ -170,6 +181,7 @@ class Walk:
         sizes = {STACK: [1 << 10, 2 << 10, 4 << 10, 16 << 10], PENDING: [1000, 2048, 20_000, 300_000]}
         size = self.random.choice(sizes.get(kind, [8 * MIB, 64 * MIB, 512 * MIB, 4096 * MIB]))
         self.told(f"cuCtxSetLimit({kind})", self.cuda.limit(kind, size))
+        self.last.append(f"to {size}")
 
     def graph(self) -> None:
         """Launch a graph of a kernel, beside itself or one after the other, and keep some of them."""
@@ -177,7 +189,7 @@ class Walk:
             return
         made, instance, before = c_void_p(), c_void_p(), None
         self.ask("cuGraphCreate", byref(made), 0)
-        _owner, library, kernel = self.random.choice(self.owners)
+        kernel, library = self.chosen()
         chained = self.random.random() < 0.5
         for _node in range(self.random.choice([1, 1, 30, 1000])):
             before = self.add(made, kernel, library, before if chained else None)
@@ -207,7 +219,7 @@ class Walk:
             return
         if self.ask("cuGreenCtxStreamCreate", byref(stream), made, 1, 0):
             if self.owners:
-                _owner, _library, kernel = self.random.choice(self.owners)
+                kernel, _library = self.chosen()
                 self.told("cuLaunchKernel", self.cuda.launch(kernel, stream=stream))
             self.ask("cuStreamSynchronize", stream)
             self.ask("cuStreamDestroy_v2", stream)
@@ -320,6 +332,9 @@ def main() -> None:
     try:
         while time.monotonic() < end:
             walk.random.choice(walk.steps)()
+    except RuntimeError:
+        print(*walk.last, sep="\n", file=sys.stderr)
+        raise
     finally:
         walk.end()
     print(json.dumps({"calls": sum(walk.calls.values()), "refused": dict(walk.refused)}), flush=True)
