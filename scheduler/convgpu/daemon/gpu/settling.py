@@ -14,19 +14,22 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from convgpu.core.audit.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.system.background_tasks import BackgroundTasks
-from convgpu.daemon.system.procfs import has_ended
+from convgpu.daemon.system.procfs import has_ended, is_exiting
 
 log = logging.getLogger(__name__)
 
 STEP: Final = 0.01
 # Seconds. Memory still in use after that must belong to another process, and the hook stops waiting for it.
 MAX_SETTLING_TIME: Final = 10.0
+# Seconds between looks at a process that is ending, beside its pidfd.
+_LOOK: Final = 1.0
 
 
 class Settling:
@@ -35,7 +38,8 @@ class Settling:
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself.
         on_settled: called once per watch with its number.
-        on_ended: likewise, before that: the process has ended, so that the driver has freed what was its own.
+        on_ended: likewise, before that: the process has ended, so that the driver has freed what was its own; or
+            nobody waits any longer for its end.
     """
 
     def __init__(
@@ -52,12 +56,13 @@ class Settling:
         self._unnamed: set[str] = set()  # devices whose driver does not report memory by process
         self._tasks = BackgroundTasks()
 
-    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, is_ending: bool = False) -> None:
+    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, ending: int = 0) -> None:
         """Watch until the driver has freed the memory that session `number` used, in bytes per device.
 
-        Takes over and closes the pidfd `process`. `is_ending`: it is certain that it ends, however long that takes.
+        Takes over and closes the pidfd `process`. `ending`: its pid, if it is certain that it ends, however long that
+        takes.
         """
-        self._tasks.start(self._watch(number, process, tuple(used), None if is_ending else MAX_SETTLING_TIME))
+        self._tasks.start(self._watch(number, process, tuple(used), ending))
 
     def set_own(self, device: str, own: int) -> None:
         """Set how many bytes of a device the driver takes for itself."""
@@ -67,19 +72,20 @@ class Settling:
         """Say whether all memory in use belongs to a process or to the driver itself, on every device."""
         return await self._is_free(tuple(self._own))
 
-    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...], bound: float | None) -> None:
+    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...], ending: int) -> None:
         loop = asyncio.get_running_loop()
         try:
-            if process is not None:
-                await _end_of(process, bound)
-            self._on_ended(number)
+            try:
+                if process is not None:
+                    await (_files_closed(process, ending) if ending else _end_of(process, MAX_SETTLING_TIME))
+            finally:
+                self._on_ended(number)
             deadline = loop.time() + MAX_SETTLING_TIME
             while loop.time() < deadline and not await self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
             log.warning("a process whose connection ended lives on and may use memory that was granted to others")
         finally:
-            self._on_ended(number)
             if process is not None:
                 os.close(process)
         self._on_settled(number)
@@ -109,8 +115,24 @@ def _measure_settling(devices: Devices, uuid: str) -> int:
     return used - min(sum(before.values()), sum(after.values())) - UNCOUNTED * len(before)
 
 
-async def _end_of(process: int, bound: float | None) -> None:
-    """Wait for the end of the process behind a pidfd, for so many seconds at most; None: without a bound.
+async def _files_closed(process: int, pid: int) -> None:
+    """Wait, without a bound, until a process that is ending has closed its files.
+
+    Its pidfd alone would not do: it tells of no end while somebody traces a thread that has ended, and does not wait
+    for it.
+    """
+    loop = asyncio.get_running_loop()
+    since, is_logged = loop.time(), False
+    while is_exiting(pid):
+        with suppress(TimeoutError):
+            await _end_of(process, _LOOK)
+            return
+        if not is_logged and (is_logged := loop.time() - since > MAX_SETTLING_TIME):
+            log.warning("pid %d does not come to its end: its container waits for the memory that it holds", pid)
+
+
+async def _end_of(process: int, bound: float) -> None:
+    """Wait for the end of the process behind a pidfd, for so many seconds at most.
 
     Also where the loop cannot watch it (epoll_ctl(2): ENOSPC).
     """

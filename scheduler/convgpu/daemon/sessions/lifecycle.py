@@ -32,10 +32,10 @@ _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  
 class SettlingWatcher(Protocol):
     """Watches the settling memory of ended processes."""
 
-    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, is_ending: bool) -> None:
+    def watch(self, number: int, process: int | None, used: Mapping[str, int], *, ending: int) -> None:
         """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`.
 
-        `is_ending`: it is certain that it ends.
+        `ending`: its pid, if it is certain that it ends; else 0.
         """
 
 
@@ -53,7 +53,7 @@ class EndedMemory:
         is_ending = process is not None and is_exiting(session.pid) and not has_ended(process)
         if is_ending:
             self.ending.begin(session.number, session.container, used)
-        self.settling.watch(session.number, process, used, is_ending=is_ending)
+        self.settling.watch(session.number, process, used, ending=session.pid if is_ending else 0)
 
 
 class SessionLifecycle:

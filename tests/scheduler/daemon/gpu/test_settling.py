@@ -1,9 +1,11 @@
 """When the memory of an ended process counts as free, on a device whose every look is written down."""
 
 import asyncio
+import ctypes
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -123,17 +125,47 @@ def test_the_end_of_the_process_is_seen_also_where_the_kernel_registers_no_more(
 
 def test_what_an_ending_process_held_settles_for_as_long_as_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convgpu.daemon.gpu.settling.MAX_SETTLING_TIME", 0.0)
+    monkeypatch.setattr("convgpu.daemon.gpu.settling.is_exiting", lambda _: True)
 
     async def check() -> None:
         settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ended: list[int] = []
         settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.set_result, ended.append)
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-            settling.watch(7, os.pidfd_open(process.pid), {"gpu": GIB}, is_ending=True)
+            settling.watch(7, os.pidfd_open(process.pid), {"gpu": GIB}, ending=process.pid)
             for _ in range(5):
                 await asyncio.sleep(0)  # a turn of the loop
             assert (ended, settled.done()) == ([], False)
         assert await asyncio.wait_for(settled, 60) == 7
-        assert set(ended) == {7}
+        assert ended == [7]
+
+    asyncio.run(check())
+
+
+_SEIZE, _ANY_THREAD = 0x4206, 0x40000000  # ptrace(2), waitpid(2)
+_TWO_THREADS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+print(threading.enumerate()[1].native_id, flush=True)
+"""
+
+
+def test_who_traces_a_thread_and_does_not_wait_for_it_delays_nothing() -> None:
+    """Until then the pidfd tells of no end, though the kernel has closed the files of all threads."""
+
+    async def check() -> None:
+        settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        settling = Settling(NvmlExecutor(Card([steady(OWN)])), {"gpu": OWN}, settled.set_result)
+        with subprocess.Popen([sys.executable, "-c", _TWO_THREADS], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            thread = int(process.stdout.readline())
+            assert ctypes.CDLL(None).ptrace(_SEIZE, thread, None, None) == 0
+            watched = os.pidfd_open(process.pid)
+            process.kill()
+            settling.watch(7, watched, {"gpu": GIB}, ending=process.pid)
+            try:
+                assert await asyncio.wait_for(settled, 20) == 7
+            finally:
+                os.waitpid(thread, _ANY_THREAD)
 
     asyncio.run(check())
