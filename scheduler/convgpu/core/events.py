@@ -154,6 +154,14 @@ class AllocationWithdrawn(Record, frozen=True):
     request: int
 
 
+class AllocationReturned(Record, frozen=True):
+    """The program was interrupted when its allocation was accepted, and before it was told: it does not use it."""
+
+    session: int
+    device: str
+    size: int
+
+
 class MemoryFreed(Record, frozen=True):
     """A process whose slot is armed has freed memory."""
 
@@ -229,6 +237,7 @@ Event = (
     | SessionEnded
     | AllocationRequested
     | AllocationWithdrawn
+    | AllocationReturned
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded

@@ -182,6 +182,11 @@ class Transitions:
             self._allocator.withdraw(container, event)
 
     @apply.register
+    def _return_allocation(self, event: e.AllocationReturned) -> None:
+        if event.session in self._state.sessions:
+            self._headroom.make_idle((event.session, event.device), event.size)
+
+    @apply.register
     def _request_allocation(self, event: e.AllocationRequested) -> None:
         self._allocator.request(event)
 

@@ -86,12 +86,17 @@ class Headroom:
             self._take([slot])
 
     def record_taken(self, event: e.HeadroomTaken) -> None:
-        """Make the bytes that were taken idle. A slot can lie; it never counts for more than was leased."""
-        for (session, device), size in event.taken:
-            name = self._state.sessions[session]
-            leased = self._ledger.accounts[name][device].leases.get(session, 0)
-            if size and leased:
-                self._ledger.lease(name, device, session, -min(size, leased))
+        """Make the bytes that were taken idle."""
+        for slot, size in event.taken:
+            self.make_idle(slot, size)
+
+    def make_idle(self, slot: SlotKey, size: int) -> None:
+        """Make bytes of a lease idle. A slot can lie; it never counts for more than was leased."""
+        session, device = slot
+        name = self._state.sessions[session]
+        leased = self._ledger.accounts[name][device].leases.get(session, 0)
+        if size and leased:
+            self._ledger.lease(name, device, session, -min(size, leased))
 
     def add(self, session: int, device: str, size: int) -> None:
         """Give a process headroom: lease to it `size` bytes ahead of its next allocation."""

@@ -38,3 +38,20 @@ def test_what_was_answered_or_belongs_to_another_stays() -> None:
     for session, request in ((a, answered), (a, waiting), (b, 999), (999, waiting)):
         assert host.machine.handle(e.AllocationWithdrawn(session, request), host.now).effects == ()
     assert [row.request for row in host.machine.waiting] == [waiting]
+
+
+def test_what_was_accepted_and_is_not_used_serves_who_waits() -> None:
+    host = CheckedHost(Machine({"gpu": 16}, Fifo()))
+    host.create("a", {"gpu": 12})
+    host.create("b", {"gpu": 8})
+    a, b = host.start("a"), host.start("b")
+    host.allocate(a, 12)
+    host.allocate(b, 8)
+    for session in (999, a):
+        step = host.machine.handle(e.AllocationReturned(session, "gpu", 4), host.now)
+        while step.needs is not None:
+            taken = tuple((slot, 0) for slot in step.needs.slots)
+            step = host.machine.handle(e.HeadroomTaken(taken), host.now)
+    assert (host.machine.lease(a, "gpu"), host.machine.lease(b, "gpu")) == (8, 8)
+    assert host.machine.waiting == []
+    host.machine.check_invariants(host.now)

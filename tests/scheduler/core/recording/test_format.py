@@ -30,6 +30,7 @@ EVENTS = [
     e.SessionEnded(2, {"g0": 3, "g1": 0}),
     e.AllocationRequested(2, 3, "", 1 << 62),
     e.AllocationWithdrawn(1, 2),
+    e.AllocationReturned(1, "g0", 2),
     e.MemoryFreed(2, "g0"),
     e.HeadroomTaken((((2, "g0"), 7), ((3, "g1"), 0))),
     e.HeadroomTaken(()),
