@@ -20,11 +20,17 @@ class Answerable(Protocol):
     def is_gone(self) -> bool:
         """Whether its process receives nothing any more."""
 
+    @property
+    def asked(self) -> tuple[int, int]:
+        """Its session, and the frame that asked for it."""
+
     def accept(self) -> None:
         """Send the answer."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """A device of a container."""
+
     container: str
     device: str
 
@@ -34,13 +40,13 @@ class EndingProcesses:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._held: defaultdict[_Place, dict[int, int]] = defaultdict(dict)  # bytes by session
-        self._waiting: dict[_Place, deque[tuple[int, Answerable]]] = {}  # with their bytes, first come first
+        self._held: defaultdict[Place, dict[int, int]] = defaultdict(dict)  # bytes by session
+        self._waiting: dict[Place, deque[tuple[int, Answerable]]] = {}  # with their bytes, first come first
 
     def begin(self, session: int, container: str, used: Mapping[str, int]) -> None:
         """Count what the process of an ended session held, in bytes by device, until `end`."""
         for device, size in used.items():
-            self._held[_Place(container, device)][session] = size
+            self._held[Place(container, device)][session] = size
 
     def end(self, session: int) -> None:
         """Count nothing more of a process that has ended, and send the answers that waited for that."""
@@ -48,18 +54,27 @@ class EndingProcesses:
             del self._held[place][session]
             if not self._held[place]:
                 del self._held[place]
-            self._send(place)
+            self.send(place)
 
-    def answer(self, container: str, device: str, size: int, one: Answerable) -> None:
+    def answer(self, place: Place, size: int, one: Answerable) -> None:
         """Send the answer of an allocation of so many bytes, which are leased already, as soon as there is room."""
-        place = _Place(container, device)
         if place not in self._held:
             one.accept()
             return
         self._waiting.setdefault(place, deque()).append((size, one))
-        self._send(place)
+        self.send(place)
 
-    def _send(self, place: _Place) -> None:
+    def withdraw(self, container: str, asked: tuple[int, int]) -> tuple[str, int] | None:
+        """Keep no answer of an allocation any more: return its device and bytes, None if it does not wait."""
+        for place, waiting in self._waiting.items():
+            for size, one in waiting if place.container == container else ():
+                if one.asked == asked:
+                    waiting.remove((size, one))
+                    return place.device, size
+        return None
+
+    def send(self, place: Place) -> None:
+        """Send the answers for which there is room: there may be more of it now."""
         waiting = deque((size, one) for size, one in self._waiting.pop(place, ()) if not one.is_gone)
         left = sum(size for size, _ in waiting)
         while waiting and self._has_room(place, left - waiting[0][0]):
@@ -69,7 +84,7 @@ class EndingProcesses:
         if waiting:
             self._waiting[place] = waiting
 
-    def _has_room(self, place: _Place, unused: int) -> bool:
+    def _has_room(self, place: Place, unused: int) -> bool:
         """Say whether all that is leased but `unused` bytes is within the limit, beside what ending ones hold."""
         account = self._machine.account(*place)
         if account is None or place not in self._held:

@@ -9,14 +9,13 @@ from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Displaced, Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
-from convgpu.daemon.gpu.ending import EndingProcesses
-from convgpu.daemon.sessions.open_requests import Kind
+from convgpu.daemon.gpu.ending import EndingProcesses, Place
+from convgpu.daemon.sessions.open_requests import Kind, OpenRequests
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.sessions.session import PendingAllocation
+from convgpu.daemon.sessions.session import PendingAllocation, Session
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.volumes import VolumeTable
-from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Accepted, Rejected
 from convgpu.protocol.wire import Reason
@@ -33,16 +32,22 @@ _REASON: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    connection: Connection | Absent
+    session: Session
     frame: int
     message: Accepted
+    requests: OpenRequests
 
     @property
     def is_gone(self) -> bool:
-        return self.connection.closed
+        return self.session.connection.closed
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        return self.session.number, self.frame
 
     def accept(self) -> None:
-        self.connection.send(self.message, self.frame)
+        self.session.connection.send(self.message, self.frame)
+        self.requests.done(self.session, Kind.ALLOCATION)
 
 
 class EffectPerformer:
@@ -78,8 +83,8 @@ class EffectPerformer:
         match effect:
             case e.Accept(_, request, size, settling):
                 pending = self._registry.pending[request]
-                answer = _Answer(pending.session.connection, pending.frame, Accepted(size, settling))
-                self._ending.answer(pending.session.container, pending.device, size, answer)
+                answer = _Answer(pending.session, pending.frame, Accepted(size, settling), self._registry.requests)
+                self._ending.answer(Place(pending.session.container, pending.device), size, answer)
             case e.Reject(_, request, reason):
                 self._reject(self._registry.pending[request], reason)
             case e.Lease(number, device, size):
@@ -91,8 +96,11 @@ class EffectPerformer:
             case e.LimitInForce(container, device, limit, target):
                 self._registry.publish_limits(container)
                 self._volumes.set_limit_in_force(container, device, limit, target)
-            case e.HistoryEntry():
+                self._ending.send(Place(container, device))
+            case e.HistoryEntry(kind, container, device):
                 self._record(effect)
+                if kind is EventKind.RETURNED:
+                    self._ending.send(Place(container, device))
             case Placed(container, placement):
                 self._place(container, placement)
             case Displaced(container, device, obstacle):
@@ -119,6 +127,7 @@ class EffectPerformer:
         account = self._machine.account(container, pending.device)
         limit, used = (account.limit, self._registry.used(container, pending.device)) if account else (0, 0)
         pending.session.connection.send(Rejected(_REASON[reason], limit, used), pending.frame)
+        self._registry.requests.done(pending.session, Kind.ALLOCATION)
 
     def _record(self, entry: e.HistoryEntry) -> None:
         """Write the history; the last entry of a request removes it from the pending allocations."""
@@ -139,7 +148,6 @@ class EffectPerformer:
         self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
         if pending and entry.kind is not EventKind.PAUSED:
             del self._registry.pending[entry.request]
-            self._registry.requests.done(pending.session, Kind.ALLOCATION)
 
 
 def _refuse_move(effect: ResidencyEffect) -> None:

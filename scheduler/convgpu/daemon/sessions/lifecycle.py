@@ -8,8 +8,9 @@ from typing import Final, Protocol
 
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementRequested
-from convgpu.daemon.gpu.ending import EndingProcesses
+from convgpu.daemon.gpu.ending import EndingProcesses, Place
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.open_requests import Kind
 from convgpu.daemon.sessions.outliving import OutlivingMemory
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation, Session
@@ -47,12 +48,16 @@ class EndedMemory:
     outliving: OutlivingMemory
     ending: EndingProcesses
 
-    def watch(self, session: Session, used: Mapping[str, int]) -> None:
-        """Watch what the process of a session used, in bytes by device, until the driver has freed it."""
+    def watch(self, session: Session, used: Mapping[str, int], beside: Mapping[str, int]) -> None:
+        """Watch what the process of a session used, in bytes by device, until the driver has freed it.
+
+        `beside`: of that, what stays charged when the process has ended, or lies on the host.
+        """
         process = session.process
         is_ending = process is not None and is_exiting(session.pid) and not has_ended(process)
         if is_ending:
-            self.ending.begin(session.number, session.container, used)
+            held = {device: max(size - beside[device], 0) for device, size in used.items()}
+            self.ending.begin(session.number, session.container, held)
         self.settling.watch(session.number, process, used, ending=session.pid if is_ending else 0)
 
 
@@ -147,28 +152,34 @@ class SessionLifecycle:
         self._driver.dispatch(e.AllocationRequested(session.number, request, device, size, is_context))
 
     def withdraw(self, session: Session, frame: int) -> None:
-        """Reject the allocation that a frame of the session asked for, if it waits."""
+        """Reject the allocation that a frame of the session asked for, if it waits, or its answer does."""
         for request, pending in self._registry.pending.items():
             if pending.session is session and pending.frame == frame:
                 self._driver.dispatch(e.AllocationWithdrawn(session.number, request))
                 return
+        ending = self._ended.ending
+        if (kept := ending.withdraw(session.container, (session.number, frame))) is not None:
+            device, size = kept
+            self._driver.dispatch(e.AllocationReturned(session.number, device, size))
+            self._reject(session, frame, device, size, "", RejectReason.INTERRUPTED)
+            self._registry.requests.done(session, Kind.ALLOCATION)
+            ending.send(Place(session.container, device))
 
     def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Reject an allocation that the driver refused: waiting would not help. The machine is not involved."""
-        self._reject(session, frame, device, size, call, Reason.DRIVER)
+        self._reject(session, frame, device, size, call, RejectReason.DRIVER)
 
     def reject_as_limit(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Reject more memory that cannot leave the device than its container may have. The machine is not involved."""
-        self._reject(session, frame, device, size, call, Reason.LIMIT)
+        self._reject(session, frame, device, size, call, RejectReason.LIMIT)
 
-    def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: Reason) -> None:
+    def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: RejectReason) -> None:
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0
         used = self._registry.used(session.container, device)
-        session.connection.send(Rejected(reason, limit, used), frame)
-        kind = RejectReason.DRIVER if reason is Reason.DRIVER else RejectReason.LIMIT
-        fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call}
-        self._history.add(EventKind.REJECTED, session.container, session.cause, reason=kind, **fields)
+        session.connection.send(Rejected(Reason[reason.name], limit, used), frame)
+        fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call or None}
+        self._history.add(EventKind.REJECTED, session.container, session.cause, reason=reason, **fields)
 
     def free(self, session: Session, device: str) -> None:
         """Note that a process freed memory; several frees that wait for their container's turn are one event."""
@@ -196,7 +207,8 @@ class SessionLifecycle:
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
         kept = self.outliving.leave(session, used)
         if used:
-            self._ended.watch(session, used)
+            out = {uuid: self._driver.machine.on_host(session.number, uuid)[0] for uuid in used}
+            self._ended.watch(session, used, {uuid: kept.get(uuid, 0) + size for uuid, size in out.items()})
         elif session.process is not None:
             os.close(session.process)
         return e.SessionEnded(session.number, headroom, kept)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.daemon.gpu.ending import EndingProcesses
+from convgpu.daemon.gpu.ending import EndingProcesses, Place
 from convgpu.policies.memory import Fifo
 
 GIB = 1 << 30
@@ -17,6 +17,7 @@ class Answer:
 
     sent: int = 0
     is_gone: bool = False
+    asked: tuple[int, int] = (0, 0)
 
     def accept(self) -> None:
         self.sent += 1
@@ -63,7 +64,7 @@ class Host:
     def ask(self, session: int, container: str, size: int) -> Answer:
         self.request(session, size)
         answer = Answer()
-        self.ending.answer(container, "gpu", size, answer)
+        self.ending.answer(Place(container, "gpu"), size, answer)
         return answer
 
 
