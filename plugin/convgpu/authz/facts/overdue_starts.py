@@ -60,13 +60,16 @@ def _find_over(due: Sequence[Start], starts: UnansweredStarts, engine: EnginePor
         except EngineHolds:
             starts.asked(start)
             break
-        except EngineUnreachable:
-            break  # it is asked again at once when it is back
-        if _runs(found):
-            # It counts anyway. A restart may wait for the end of what runs, and hang then.
+        except EngineUnreachable:  # or it answers about this one with an error
+            if seconds.clock() < latest:
+                continue  # it is asked again at once when it is back
             starts.asked(start)
         else:
-            over.append(start)
+            if _runs(found):
+                # It counts anyway. A restart may wait for the end of what runs, and hang then.
+                starts.asked(start)
+            else:
+                over.append(start)
         if seconds.clock() >= latest:
             break
     return over

@@ -340,7 +340,7 @@ def test_a_start_of_which_nothing_counts_is_forgotten_without_a_question(tmp_pat
     assert [row["call"] for row in json.loads((tmp_path / "starts.json").read_text())] == ["other"]
 
 
-def test_an_engine_that_cannot_be_reached_ends_the_questions(tmp_path):
+def test_an_engine_that_cannot_be_reached_ends_nothing(tmp_path):
     starts, _ = unanswered(tmp_path, ["a", "b"])
     engine = Engine()
 
@@ -349,4 +349,21 @@ def test_an_engine_that_cannot_be_reached_ends_the_questions(tmp_path):
 
     engine.on_question = fail
     engine.settle(starts)
-    assert (engine.asked, len(starts.overdue())) == (["a"], 2)
+    assert (engine.asked, len(starts.overdue())) == (["a", "b"], 2)
+
+
+@pytest.mark.parametrize("slowness", [0.0, 0.6])
+def test_a_container_that_the_engine_cannot_show_is_not_in_the_way(tmp_path, slowness):
+    """The Engine answers with status 500 about one whose layers are lost; nobody knows more about it."""
+    starts, _ = unanswered(tmp_path, ["a", "b", "c", "d"])
+    engine = Engine(slowness=slowness)
+
+    def fail():
+        if engine.asked[-1] in {"a", "b"}:
+            engine.now += slowness
+            raise EngineUnreachable("status 500")
+
+    engine.on_question = fail
+    for _ in range(3):
+        engine.settle(starts)
+    assert [name for name in "abcd" if starts.await_answer(f"of {name}")] == ["a", "b"]
