@@ -19,7 +19,8 @@ _NULL: Final = Refusal(
 )
 _AWAITED: Final = Refusal(
     "body-withheld",
-    "a start has no body, and the Engine would wait for this one before it begins.\nSay Content-Length: 0.",
+    "a start has no body, and the Engine may wait for this one before it begins.\n"
+    "Say Content-Length: 0, or no Content-Type.",
 )
 # Reading JSON holds up all other threads, 1 us for each: a megabyte of lists in lists took half a second.
 _MOST_LISTS: Final = 16_384
