@@ -193,6 +193,18 @@ def test_more_room_is_used_before_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     check(test, monkeypatch)
 
 
+def test_what_lies_on_the_host_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def test(host: Host) -> None:
+        ended = host.use(3 * GIB)
+        session, connection = host.open()
+        monkeypatch.setattr(host.driver.machine, "on_host", lambda *_: (2 * GIB, GIB))
+        host.end(ended)
+        host.ask(session, 7, 3 * GIB)
+        assert len(connection.sent) == 1
+
+    check(test, monkeypatch)
+
+
 def test_what_others_have_of_it_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def test(host: Host) -> None:
         ended = host.use(3 * GIB)
