@@ -227,7 +227,7 @@ class Judge:
     def _start(self, case: Case) -> Verdict:
         if case.call.older_than(1, 24):
             raise Denied(_OLD_API)
-        bodies.refuse_awaited(case.headers, case.body)
+        bodies.refuse_awaited(case.headers, case.body, is_strict=case.is_strict)
         checkpoint = "checkpoint" in case.call.query
         if case.is_strict:
             wanted = strict_calls.start_needs(case.call.query)

@@ -68,8 +68,11 @@ def refuse_hidden(headers: Mapping[str, str], body: bytes, *, streams: bool) -> 
         raise Denied(withheld(headers))
 
 
-def refuse_awaited(headers: Mapping[str, str], body: bytes) -> None:
-    """Refuse a start that has a body of which the Engine shows nothing.
+def refuse_awaited(headers: Mapping[str, str], body: bytes, *, is_strict: bool) -> None:
+    """Refuse a start that has a body of which the Engine shows nothing; where rules are strict, one that may have it.
+
+    That is one with a type and no length: it may come in pieces, of which the Engine shows nothing. Some honest clients
+    send their starts so, without a body (decision 226).
 
     It reads a form before it begins to start, holds nothing meanwhile, and waits for one as long as its caller likes:
     nobody could tell such a start from one that is over. The type that is shown need not be the one that counts.
@@ -77,11 +80,12 @@ def refuse_awaited(headers: Mapping[str, str], body: bytes) -> None:
     Args:
         headers: by their names in lower case.
         body: as far as it is shown.
+        is_strict: the rules are.
 
     Raises:
-        Denied: it has one.
+        Denied: it has one, or may.
     """
-    if _has_body(headers) and not body:
+    if _has_body(headers) and not body and (is_strict or "content-length" in headers):
         raise Denied(_AWAITED)
 
 
