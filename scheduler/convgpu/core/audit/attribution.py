@@ -112,7 +112,7 @@ class Kept:
         owner: whose the process was.
         is_left: its container has ended, too, or nobody knows whose it was: nobody is charged for it.
         is_ending: it ended just now, and the driver may be about to free its memory.
-        is_exiting: likewise, and the kernel has not closed all of its files yet.
+        is_exiting: the kernel has not closed all of its files yet: just now, or its container's limit counts it anyway.
     """
 
     pid: int

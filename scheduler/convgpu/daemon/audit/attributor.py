@@ -83,6 +83,7 @@ class Attributor:
         self._namespaces = ended.namespaces
         self._unseen = ended.unseen
         self._stays = ended.stays
+        self._counted = ended.counted
         self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
         self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
         self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
@@ -225,7 +226,10 @@ class Attributor:
         def uses(pid: int) -> bool | None:
             return self._users.uses(pid, starts[pid])
 
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps)
+        def counted_of(pid: int) -> int:
+            return self._counted(pid, device)
+
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps, counted_of)
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
         """Return whose a process is; not known if it has ended by now: answers can take some seconds."""

@@ -41,20 +41,29 @@ class EndingProcesses:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._held: defaultdict[Place, dict[int, int]] = defaultdict(dict)  # bytes by session
+        self._pids: dict[int, int] = {}  # by session
         self._waiting: dict[Place, deque[tuple[int, Answerable]]] = {}  # with their bytes, first come first
 
-    def begin(self, session: int, container: str, used: Mapping[str, int]) -> None:
+    def begin(self, session: int, pid: int, container: str, used: Mapping[str, int]) -> None:
         """Count what the process of an ended session held, in bytes by device, until `end`."""
+        self._pids[session] = pid
         for device, size in used.items():
             self._held[Place(container, device)][session] = size
 
     def end(self, session: int) -> None:
         """Count nothing more of a process that has ended, and send the answers that waited for that."""
+        self._pids.pop(session, None)
         for place in [place for place, held in self._held.items() if session in held]:
             del self._held[place][session]
             if not self._held[place]:
                 del self._held[place]
             self.send(place)
+
+    def counted(self, pid: int, device: str) -> int:
+        """Return the bytes of a device that are counted of an ending process."""
+        sessions = {session for session, its in self._pids.items() if its == pid}
+        rows = [held for place, held in self._held.items() if sessions and place.device == device]
+        return sum(held.get(session, 0) for held in rows for session in sessions)
 
     def answer(self, place: Place, size: int, one: Answerable) -> None:
         """Send the answer of an allocation of so many bytes, which are leased already, as soon as there is room."""

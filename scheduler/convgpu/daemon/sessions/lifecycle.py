@@ -57,7 +57,7 @@ class EndedMemory:
         is_ending = process is not None and is_exiting(session.pid) and not has_ended(process)
         if is_ending:
             held = {device: max(size - beside[device], 0) for device, size in used.items()}
-            self.ending.begin(session.number, session.container, held)
+            self.ending.begin(session.number, session.pid, session.container, held)
         self.settling.watch(session.number, process, used, ending=session.pid if is_ending else 0)
 
 
@@ -94,6 +94,11 @@ class SessionLifecycle:
     def outliving(self) -> OutlivingMemory:
         """What processes exported, and left."""
         return self._ended.outliving
+
+    @property
+    def ending(self) -> EndingProcesses:
+        """Processes that are ending."""
+        return self._ended.ending
 
     def next_number(self) -> int:
         """Return a number for a session that was never given before."""

@@ -92,7 +92,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
     stays = running.capacities.outliving.stays
-    ended = EndedProcesses(origins, NamespaceQuestions(host.nvml), UnseenMemory(host.nvml), stays)
+    namespaces, unseen = NamespaceQuestions(host.nvml), UnseenMemory(host.nvml)
+    ended = EndedProcesses(origins, namespaces, unseen, stays, running.lifecycle.ending.counted)
     attributor = Attributor(running.machine, running.sessions, resolver, host.control, ended)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)

@@ -50,7 +50,7 @@ class Host:
         self.handle(e.SessionStarted(session, "a", {}))
         self.request(session, used)
         self.handle(e.SessionEnded(session, self.headroom(session, used)))
-        self.ending.begin(session, "a", {"gpu": used})
+        self.ending.begin(session, 100 + session, "a", {"gpu": used})
 
     def headroom(self, session: int, used: int) -> dict[str, int]:
         return {"gpu": self.machine.lease(session, "gpu") - used}
@@ -127,3 +127,11 @@ def test_a_limit_that_was_raised_meanwhile_counts() -> None:
     host = Host()
     host.handle(e.LimitsChanged("a", {"gpu": 8 * GIB}))
     assert host.ask(NEXT, "a", 2 * GIB).sent == 1
+
+
+def test_what_is_counted_of_a_process_is_told_by_its_pid_until_its_end() -> None:
+    host = Host()
+    assert host.ending.counted(100 + DYING, "gpu") == 3 * GIB
+    assert (host.ending.counted(100 + NEXT, "gpu"), host.ending.counted(100 + DYING, "other")) == (0, 0)
+    host.ending.end(DYING)
+    assert host.ending.counted(100 + DYING, "gpu") == 0

@@ -18,12 +18,14 @@ class EndedProcesses:
         namespaces: know what each of several processes holds that had one pid.
         unseen: finds memory of dead ones that nobody saw.
         stays: returns the bytes of a device that ended processes left, and others keep behind descriptors.
+        counted: returns the bytes that a container's limit counts of a process that is ending, by its pid and a device.
     """
 
     origins: Origins | None = None
     namespaces: NamespaceQuestions | None = None
     unseen: UnseenMemory | None = None
     stays: Callable[[str], int] = lambda _device: 0
+    counted: Callable[[int, str], int] = lambda _pid, _device: 0
 
     def close(self) -> None:
         """Ask nobody any more."""
