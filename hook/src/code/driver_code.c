@@ -31,17 +31,16 @@ static const struct {
 };
 enum { PIECES = sizeof pieces / sizeof pieces[0] };
 
-/* What is known of a context. */
+/* What is known of a context: sets of calls, of which a promise is being made for those `asked`. */
 struct known {
     CUcontext context;
     int device;
-    unsigned promised, asked, there; /* calls; `asked`: a promise is being made */
+    unsigned promised, asked, there;
 };
 
 static pthread_mutex_t promising[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] =
                                                              PTHREAD_MUTEX_INITIALIZER};
-static pthread_mutex_t knowing =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the rest, and what is left of promises */
+static pthread_mutex_t knowing = PTHREAD_MUTEX_INITIALIZER; /* guards the rest */
 static struct known contexts[MOST];
 static int count;
 static uint64_t users;
@@ -53,8 +52,8 @@ static uint64_t need(unsigned calls) {
     return size;
 }
 
-static struct promise promise_of(enum promise_kind kind, int device, CUcontext context) {
-    return (struct promise){.kind = kind, .device = device, .context = context};
+static struct promise promise_of(int device, CUcontext context) {
+    return (struct promise){.kind = PROMISE_DRIVER_CODE, .device = device, .context = context};
 }
 
 static struct known *find(CUcontext context) {
@@ -71,21 +70,13 @@ static struct known *find_or_add(int device, CUcontext context) {
     return &contexts[count++];
 }
 
-/* Of what is promised to it, what code that is not there yet will not need. */
-static uint64_t excess(const struct known *known) {
-    struct promise next = promise_of(PROMISE_DRIVER_CODE, known->device, known->context);
-    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, known->device, known->context);
-    uint64_t left = promises_left(&next) + promises_left(&later);
+/* Takes back of what is promised to it what code that is not there yet will not need. What that was is for
+ * the caller to give: a measurement may keep some meanwhile. */
+static uint64_t take_excess(const struct known *known) {
+    const struct promise promise = promise_of(known->device, known->context);
+    uint64_t left = promises_left(&promise);
     uint64_t due = need(known->promised | known->asked | known->there) - need(known->there);
-    return left > due ? left - due : 0;
-}
-
-/* Takes so much of it back. */
-static void withdraw(const struct known *known, uint64_t size) {
-    struct promise next = promise_of(PROMISE_DRIVER_CODE, known->device, known->context);
-    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, known->device, known->context);
-    size -= promises_take_back(&next, size);
-    (void)promises_take_back(&later, size);
+    return promises_take_back(&promise, left > due ? left - due : 0);
 }
 
 void driver_code_begin(void) {
@@ -96,15 +87,14 @@ void driver_code_begin(void) {
 
 /* `promising` is held, so that nobody else asks on this device. */
 static CUresult promise_more(int device, CUcontext context, const char *call, unsigned calls) {
-    struct promise next = promise_of(PROMISE_DRIVER_CODE, device, context);
-    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, device, context);
+    const struct promise promise = promise_of(device, context);
     pthread_mutex_lock(&knowing);
     struct known *known = find_or_add(device, context);
     uint64_t more = known ? need(known->promised | calls) - need(known->promised) : 0;
     if (known) known->asked = calls;
     pthread_mutex_unlock(&knowing);
-    if (!known || !promises_add(&next, 0)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = more > 0 ? promise_make(&later, call, more) : CUDA_SUCCESS;
+    if (!known) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = more > 0 ? promise_make(&promise, call, more) : CUDA_SUCCESS;
     pthread_mutex_lock(&knowing);
     if ((known = find(context))) {
         known->asked = 0;
@@ -122,14 +112,13 @@ static bool is_promised(CUcontext context, unsigned calls) {
     return promised;
 }
 
-/* What comes next is a promise of its own, so that it is known when it is kept (promises/promises.h). */
+/* What comes next is told apart, so that it is known when it is kept (promises/promises.h). */
 static void expect(int device, CUcontext context, unsigned calls) {
-    struct promise next = promise_of(PROMISE_DRIVER_CODE, device, context);
-    struct promise later = promise_of(PROMISE_DRIVER_CODE_LATER, device, context);
+    const struct promise promise = promise_of(device, context);
     pthread_mutex_lock(&knowing);
     const struct known *known = find(context);
     if (known && (calls & ~known->there) != 0)
-        promises_part(&next, &later, need(known->there | calls) - need(known->there));
+        promises_expect(&promise, need(known->there | calls) - need(known->there));
     pthread_mutex_unlock(&knowing);
 }
 
@@ -144,37 +133,45 @@ CUresult driver_code_promise(int device, CUcontext context, const char *call, un
     return result;
 }
 
-/* Whether what is taken of the promises is a part of none any more is measured, for others may have made the
- * free memory rise meanwhile. Where nobody measures, a promise stands for what is taken. */
+/* What is taken of the promise is measured first, for others may have made the free memory rise meanwhile.
+ * Where nobody measures, the promise stands for what is taken. */
 void driver_code_settle(const struct sample *in, unsigned calls) {
+    uint64_t size = 0;
     if (in->device < 0) return;
     pthread_mutex_lock(&knowing);
-    struct known *known = find(in->context);
-    if (known) known->there |= calls;
-    uint64_t size = known ? excess(known) : 0;
+    const struct known *known = find(in->context);
+    bool is_new = known && (calls & ~known->there) != 0;
     pthread_mutex_unlock(&knowing);
-    if (size == 0 || !growth_look(in->device)) return;
+    if (!is_new || !growth_look(in->device)) return;
     pthread_mutex_lock(&knowing);
-    known = find(in->context);
-    size = known ? excess(known) : 0;
-    if (size > 0) withdraw(known, size);
+    struct known *now = find(in->context);
+    if (now) now->there |= calls;
+    if (now) size = take_excess(now);
     pthread_mutex_unlock(&knowing);
     growth_give_promised(in->device, size);
 }
 
-/* What is promised on the device and not kept; with `end`, while nobody uses any of it, it is so no longer.
- */
-static uint64_t left_on(int device, bool end) {
+/* What is promised on the device and not kept. */
+static uint64_t left_on(int device) {
+    uint64_t sum = 0;
+    pthread_mutex_lock(&knowing);
+    for (int index = 0; index < count; index++) {
+        const struct promise promise = promise_of(device, contexts[index].context);
+        sum += promises_left(&promise);
+    }
+    pthread_mutex_unlock(&knowing);
+    return sum;
+}
+
+/* Nothing of it is due any more, unless somebody uses some again. */
+static uint64_t take_left_on(int device) {
     uint64_t sum = 0;
     pthread_mutex_lock(&knowing);
     for (int index = 0; index < count && users == 0; index++) {
-        struct known all = contexts[index];
-        all.promised = all.there; /* nothing more is due */
-        uint64_t left = all.device == device ? excess(&all) : 0;
-        sum += left;
-        if (!end || left == 0) continue;
-        withdraw(&all, left);
-        contexts[index] = all;
+        const struct promise promise = promise_of(device, contexts[index].context);
+        uint64_t taken = promises_take_back(&promise, UINT64_MAX);
+        if (taken > 0) contexts[index].promised = contexts[index].there;
+        sum += taken;
     }
     pthread_mutex_unlock(&knowing);
     return sum;
@@ -185,8 +182,7 @@ void driver_code_end(void) {
     bool last = --users == 0;
     pthread_mutex_unlock(&knowing);
     for (int device = 0; last && device < (int)CONVGPU_MAX_DEVICES; device++)
-        if (left_on(device, false) > 0 && growth_look(device))
-            growth_give_promised(device, left_on(device, true));
+        if (left_on(device) > 0 && growth_look(device)) growth_give_promised(device, take_left_on(device));
 }
 
 uint64_t driver_code_launches(size_t launches) {

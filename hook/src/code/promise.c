@@ -55,7 +55,6 @@ static void promise_show(const struct promise *promise, uint64_t size, void *arg
         [PROMISE_GRAPHS] = "graphs",
         [PROMISE_LAUNCHES] = "pending launches",
         [PROMISE_DRIVER_CODE] = "driver's code",
-        [PROMISE_DRIVER_CODE_LATER] = "driver's code",
     };
     const struct registry_visitor *visitor = argument;
     uint64_t address = promise->owner ? promise->owner : (uint64_t)(uintptr_t)promise->context;

@@ -9,6 +9,7 @@ enum { MOST = 512 };
 struct row {
     struct promise promise;
     uint64_t size; /* not kept yet */
+    uint64_t next; /* of these comes next, if it is known; 0: all */
 };
 
 static struct spinlock lock; /* guards the rest */
@@ -69,14 +70,10 @@ uint64_t promises_left(const struct promise *promise) {
     return size;
 }
 
-void promises_part(const struct promise *one, const struct promise *other, uint64_t size) {
+void promises_expect(const struct promise *promise, uint64_t size) {
     spinlock_lock(&lock);
-    struct row *first = find(one), *second = find(other);
-    if (first && second) {
-        uint64_t sum = first->size + second->size;
-        first->size = sum < size ? sum : size;
-        second->size = sum - first->size;
-    }
+    struct row *row = find(promise);
+    if (row) row->next = row->size < size ? row->size : size;
     spinlock_unlock(&lock);
 }
 
@@ -89,18 +86,20 @@ uint64_t promises_open(int device) {
     return sum;
 }
 
+static uint64_t part(const struct row *row) {
+    return row->next > 0 && row->next < row->size ? row->next : row->size;
+}
+
 /* What of a promise is seen at least when it is kept. Other growth may be half of the driver's code, of which
  * is known what it takes (64 of 66 MiB at least). */
 static uint64_t least(const struct row *row) {
-    enum promise_kind kind = row->promise.kind;
-    bool known = kind == PROMISE_DRIVER_CODE || kind == PROMISE_DRIVER_CODE_LATER;
-    return known ? row->size / 10 * 9 : row->size / 2;
+    return row->promise.kind == PROMISE_DRIVER_CODE ? part(row) / 10 * 9 : part(row) / 2;
 }
 
 /* What of the rise is a kept promise's: launches are promised a 47th too much (code/driver_code.h), which
  * may be most of the driver's code that comes with them. */
 static uint64_t shows(const struct row *row) {
-    return row->promise.kind == PROMISE_LAUNCHES ? row->size - row->size / 32 : row->size;
+    return row->promise.kind == PROMISE_LAUNCHES ? row->size - row->size / 32 : part(row);
 }
 
 /* The largest promise of which at least that much is in `rise`, of those to this context if there is one. */
@@ -109,8 +108,8 @@ static struct row *largest(int device, CUcontext context, uint64_t rise) {
     for (int index = 0; index < count; index++) {
         struct row *row = &rows[index];
         bool fits = row->promise.device == device && row->size > 0 && least(row) <= rise;
-        if (fits && (!best || row->size > best->size)) best = row;
-        if (fits && row->promise.context == context && (!near || row->size > near->size)) near = row;
+        if (fits && (!best || part(row) > part(best))) best = row;
+        if (fits && row->promise.context == context && (!near || part(row) > part(near))) near = row;
     }
     return near ? near : best;
 }
@@ -120,10 +119,11 @@ uint64_t promises_keep(int device, CUcontext context, uint64_t rise) {
     struct row *row;
     spinlock_lock(&lock);
     while (rise > 0 && (row = largest(device, context, rise))) {
-        uint64_t shown = shows(row);
+        uint64_t shown = shows(row), now = part(row);
         rise = rise > shown ? rise - shown : 0;
-        kept += row->size;
-        row->size = 0;
+        kept += now;
+        row->size -= now;
+        row->next = 0;
     }
     spinlock_unlock(&lock);
     return kept;

@@ -18,8 +18,7 @@ enum promise_kind {
     PROMISE_VARIABLES,
     PROMISE_GRAPHS,
     PROMISE_LAUNCHES,
-    PROMISE_DRIVER_CODE,      /* that comes next (code/driver_code.h) */
-    PROMISE_DRIVER_CODE_LATER /* the rest of it */
+    PROMISE_DRIVER_CODE
 };
 
 /* To whom it is promised. `owner` is the module or the library of variables, of a graph's work one
@@ -49,9 +48,8 @@ uint64_t promises_take_back(const struct promise *promise, uint64_t size);
 /* Bytes of it that are not kept yet. */
 uint64_t promises_left(const struct promise *promise);
 
-/* Parts what is left of two promises anew: of the one `size` bytes, or all that is left, of the other the
- * rest. Nothing happens if one of them was never made. */
-void promises_part(const struct promise *one, const struct promise *other, uint64_t size);
+/* Of what is left of it `size` bytes, or all, come next and by themselves, the rest later. */
+void promises_expect(const struct promise *promise, uint64_t size);
 
 /* Bytes that are promised on the device and not kept yet. */
 uint64_t promises_open(int device);
