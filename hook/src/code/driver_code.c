@@ -36,6 +36,7 @@ struct known {
     CUcontext context;
     int device;
     unsigned promised, asked, there;
+    uint64_t before; /* bytes that were seen of the device's contexts before the last load */
 };
 
 static pthread_mutex_t promising[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] =
@@ -68,6 +69,12 @@ static struct known *find_or_add(int device, CUcontext context) {
     if (known || count == MOST) return known;
     contexts[count] = (struct known){.context = context, .device = device};
     return &contexts[count++];
+}
+
+/* What was seen of the contexts of a device. */
+static uint64_t shown(int device) {
+    uint64_t all = account_contexts((uint32_t)device), promised = promises_open(device);
+    return all > promised ? all - promised : 0;
 }
 
 /* Takes back of what is promised to it what code that is not there yet will not need. What that was is for
@@ -116,9 +123,11 @@ static bool is_promised(CUcontext context, unsigned calls) {
 static void expect(int device, CUcontext context, unsigned calls) {
     const struct promise promise = promise_of(device, context);
     pthread_mutex_lock(&knowing);
-    const struct known *known = find(context);
-    if (known && (calls & ~known->there) != 0)
-        promises_expect(&promise, need(known->there | calls) - need(known->there));
+    struct known *known = find(context);
+    if (known && (calls & ~known->there) != 0) {
+        (void)promises_expect(&promise, need(known->there | calls) - need(known->there));
+        known->before = shown(device);
+    }
     pthread_mutex_unlock(&knowing);
 }
 
@@ -133,8 +142,19 @@ CUresult driver_code_promise(int device, CUcontext context, const char *call, un
     return result;
 }
 
-/* What is taken of the promise is measured first, for others may have made the free memory rise meanwhile.
- * Where nobody measures, the promise stands for what is taken. */
+/* Whether such code came with the last load is measured, for others may have made the free memory rise
+ * meanwhile; at least half, as another driver may take less. What only has such a name takes nothing: the
+ * next code is promised anew, unless other code may need what is promised already. */
+static void conclude(struct known *known, unsigned calls) {
+    const struct promise promise = promise_of(known->device, known->context);
+    uint64_t lacking = promises_expect(&promise, 0);
+    if (lacking == 0 || shown(known->device) >= known->before + lacking / 2)
+        known->there |= calls;
+    else if (users == 1)
+        known->promised &= ~calls | known->there;
+}
+
+/* Where nobody measures, the promise stands for what is taken. */
 void driver_code_settle(const struct sample *in, unsigned calls) {
     uint64_t size = 0;
     if (in->device < 0) return;
@@ -145,7 +165,7 @@ void driver_code_settle(const struct sample *in, unsigned calls) {
     if (!is_new || !growth_look(in->device)) return;
     pthread_mutex_lock(&knowing);
     struct known *now = find(in->context);
-    if (now) now->there |= calls;
+    if (now) conclude(now, calls);
     if (now) size = take_excess(now);
     pthread_mutex_unlock(&knowing);
     growth_give_promised(in->device, size);

@@ -70,11 +70,13 @@ uint64_t promises_left(const struct promise *promise) {
     return size;
 }
 
-void promises_expect(const struct promise *promise, uint64_t size) {
+uint64_t promises_expect(const struct promise *promise, uint64_t size) {
     spinlock_lock(&lock);
     struct row *row = find(promise);
+    uint64_t before = row ? row->next : 0;
     if (row) row->next = row->size < size ? row->size : size;
     spinlock_unlock(&lock);
+    return before;
 }
 
 uint64_t promises_open(int device) {

@@ -48,8 +48,9 @@ uint64_t promises_take_back(const struct promise *promise, uint64_t size);
 /* Bytes of it that are not kept yet. */
 uint64_t promises_left(const struct promise *promise);
 
-/* Of what is left of it `size` bytes, or all, come next and by themselves, the rest later. */
-void promises_expect(const struct promise *promise, uint64_t size);
+/* Of what is left of it `size` bytes, or all, come next and by themselves, the rest later; 0: that is not
+ * known. Returns what was to come next and is not kept. */
+uint64_t promises_expect(const struct promise *promise, uint64_t size);
 
 /* Bytes that are promised on the device and not kept yet. */
 uint64_t promises_open(int device);

@@ -10,7 +10,7 @@ from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
-LAUNCH, PRINT, ASSERT, MALLOC, FREE, RESEMBLING = (1 << bit for bit in range(6))
+LAUNCH, PRINT, ASSERT, MALLOC, FREE, RESEMBLING, ENDING = (1 << bit for bit in range(7))
 """What kernels call, for the command `cubin`."""
 TAKEN = {LAUNCH: 98 * MIB, PRINT: 64 * MIB, ASSERT: 92 * MIB, MALLOC: 138 * MIB, FREE: 138 * MIB}
 """What a context takes with the first code that calls it, and it alone (H200)."""
@@ -28,7 +28,7 @@ def loaded(program: Program, calls: int, form: int = MODULE) -> int:
     return answer.number
 
 
-def used(program: Program, calls: int, form: int) -> int:
+def used(program: Program, calls: int, form: int = MODULE) -> int:
     """Load such code and launch a kernel of it; return what holds it."""
     handle = loaded(program, calls, form)
     kernel = program.call(f"{'kernel' if form in LIBRARIES else 'function'} {handle}").number
@@ -167,6 +167,27 @@ def test_other_growth_does_not_keep_what_is_promised(daemon: Daemon, join: Join)
     kernel = program.call(f"kernel {loaded(program, MALLOC, LIBRARY)}").number
     assert program.call(f"module {64 * MIB} 0").code == SUCCESS  # its size cannot be read before
     assert usage(daemon) == CONTEXT + TAKEN[MALLOC] + SPARE + 64 * MIB
+    assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
+    assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
+    seen(daemon, 2 * GIB - SPARE)
+
+
+@pytest.mark.parametrize("form", [MODULE, LIBRARY, FAT_LIBRARY, FILE])
+def test_a_name_that_only_ends_so_is_not_taken_for_the_code(daemon: Daemon, join: Join, form: int) -> None:
+    program = join(daemon.container("a", memory=str(CONTEXT + TAKEN[MALLOC] + SPARE)))
+    used(program, ENDING, form)
+    assert usage(daemon) == CONTEXT
+    assert program.call(f"alloc {4 * MIB}").code == SUCCESS
+    assert program.call(f"cubin 0 {MODULE} {MALLOC}").code == OUT_OF_MEMORY
+    assert usage(daemon) == CONTEXT + 4 * MIB
+    seen(daemon, CONTEXT + 4 * MIB)
+
+
+def test_a_name_that_only_ends_so_leaves_what_other_code_was_promised(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="2g"))
+    kernel = program.call(f"kernel {loaded(program, MALLOC, LIBRARY)}").number
+    used(program, ENDING)
+    assert usage(daemon) == CONTEXT + TAKEN[MALLOC] + SPARE
     assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
     assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
     seen(daemon, 2 * GIB - SPARE)
