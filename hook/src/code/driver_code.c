@@ -108,6 +108,7 @@ static CUresult promise_more(int device, CUcontext context, const char *call, un
         if (result == CUDA_SUCCESS) known->promised |= calls;
     }
     pthread_mutex_unlock(&knowing);
+    if (!known && result == CUDA_SUCCESS) promise_withdraw(&promise, more); /* it ended meanwhile */
     return result;
 }
 

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from daemon import Daemon
+from daemon import Daemon, wait_until
 from grown import CONTEXT, seen, usage
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_session import GIB, MIB
@@ -191,3 +191,17 @@ def test_a_name_that_only_ends_so_leaves_what_other_code_was_promised(daemon: Da
     assert program.call(f"alloc {2 * GIB - usage(daemon)}").code == SUCCESS
     assert program.call(f"launchkernel {kernel} 0 0").code == SUCCESS
     seen(daemon, 2 * GIB - SPARE)
+
+
+def test_a_context_that_ends_while_its_load_is_paused_leaves_nothing_charged(daemon: Daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="12g"))
+    ended = program.call("create2 0").number
+    assert program.call(f"use {program.call('retain 0', 1).number}", 1).code == SUCCESS
+    holder = join(daemon.container("b", memory=str(15 * GIB - 100 * MIB)))
+    held = holder.call(f"alloc {13 * GIB}").number
+    program.begin(f"cubin 0 {MODULE} {MALLOC}")
+    wait_until(lambda: len(daemon.state("a")["waiting"]) == 1, "the load is paused")
+    assert program.call(f"destroy {ended}", 1).code == SUCCESS
+    assert holder.call(f"free {held}").code == SUCCESS
+    assert program.result().code != SUCCESS
+    assert usage(daemon) == CONTEXT
