@@ -112,7 +112,8 @@ class Kept:
         owner: whose the process was.
         is_left: its container has ended, too, or nobody knows whose it was: nobody is charged for it.
         is_ending: it ended just now, and the driver may be about to free its memory.
-        is_exiting: the kernel has not closed all of its files yet: just now, or its container's limit counts it anyway.
+        is_exiting: likewise, and the kernel has not closed all of its files yet.
+        counted: bytes that its container's limit counts anyway, for the process has a lease still, or is ending.
     """
 
     pid: int
@@ -121,6 +122,7 @@ class Kept:
     is_left: bool
     is_ending: bool = False
     is_exiting: bool = False
+    counted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +276,10 @@ class _Tally:
         freeing it: it is seen then, but its container's next program is not refused for it.
         """
         volume = kept.owner.volume or ""
+        excess = max(kept.size - kept.counted, 0)
         if not kept.is_exiting:
-            self._charged[volume] += kept.size
+            which = self._little if kept.counted and excess <= TOLERATED else self._charged
+            which[volume] += excess
         self.seen[volume] += kept.size
         if kept.owner.has_session:  # what it leased is returned: what it had, comes nearest to that
             self.leased[volume].append(kept.size)

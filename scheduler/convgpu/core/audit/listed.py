@@ -73,11 +73,10 @@ class _Listed:
     claims: tuple[_Claim, ...] = ()
     unclaimed: int = 0
 
-    def kept(self, pid: int, size: int, now: float, *, is_exiting: bool, counted: int) -> Kept:
-        """Return what it still has, once it has ended; `counted`: bytes that its container's limit counts anyway."""
+    def kept(self, pid: int, size: int, now: float, *, is_exiting: bool) -> Kept:
+        """Return what it still has, once it has ended."""
         is_ending = now - self.ended < _FREED
-        is_excused = is_ending or size <= counted + TOLERATED
-        return Kept(pid, size, self.owner, self.is_left, is_ending, is_exiting and is_excused)
+        return Kept(pid, size, self.owner, self.is_left, is_ending, is_exiting and is_ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,6 @@ class ProcessFacts:
             nothing, though its pid is listed. Who keeps the memory of a dead one might make more of it. None: there
             was no time to look.
         keeps: says of a volume whether a process of its container has the driver open, and so may keep memory.
-        counted_of: says how many bytes of a process that is ending its container's limit counts until it has ended.
     """
 
     owner_of: Callable[[int], Owner]
@@ -103,7 +101,6 @@ class ProcessFacts:
     runs: Callable[[str], bool]
     uses: Callable[[int], bool | None]
     keeps: Callable[[str], bool]
-    counted_of: Callable[[int], int] = lambda _pid: 0
 
 
 class ListedProcesses:
@@ -203,8 +200,7 @@ def _add(found: Listing, sample: MemorySample, pid: int, one: _Listed, facts: Pr
     if living := division.shares.get(start, 0) + found_there:
         found.held[pid], found.owners[pid] = living, facts.owner_of(pid)
     if division.dead or not division.claims:
-        is_exiting, counted = pid in sample.exiting, facts.counted_of(pid)
-        found.kept.append(one.kept(pid, division.dead, now, is_exiting=is_exiting, counted=counted))
+        found.kept.append(one.kept(pid, division.dead, now, is_exiting=pid in sample.exiting))
     for claim in division.claims:
         if claim.start != start and (share := division.shares.get(claim.start)):
             found.kept.append(Kept(pid, share, claim.owner, is_left=_is_left(claim.owner, facts)))

@@ -163,7 +163,19 @@ class Attributor:
         limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
         managed = self._managed(device, held)
-        return attribute(sample.used, held, lease, limited.get, managed, listing.kept, sample.imported)
+        kept = self._count_once(listing, device)
+        return attribute(sample.used, held, lease, limited.get, managed, kept, sample.imported)
+
+    def _count_once(self, listing: Listing, device: str) -> Sequence[Kept]:
+        """Return what dead processes have, each with what its container's limit counts of it anyway.
+
+        The connection of one can be open still: it is ending, and other files of it are closed first, or a child has
+        it. Who has a dead one's pid now is another process.
+        """
+        dead = {one.pid for one in listing.kept if one.pid not in listing.held}
+        leases = self.leases(dead) if dead else {}
+        counted = {pid: leases.get((pid, device), 0) + self._counted(pid, device) for pid in dead}
+        return [replace(one, counted=counted.get(one.pid, 0)) for one in listing.kept]
 
     def _tell_apart(self, sample: MemorySample, index: ProcessIndex) -> Listing:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""
@@ -226,10 +238,7 @@ class Attributor:
         def uses(pid: int) -> bool | None:
             return self._users.uses(pid, starts[pid])
 
-        def counted_of(pid: int) -> int:
-            return self._counted(pid, device)
-
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps, counted_of)
+        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps)
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
         """Return whose a process is; not known if it has ended by now: answers can take some seconds."""

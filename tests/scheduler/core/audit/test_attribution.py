@@ -83,6 +83,17 @@ def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:
     assert (found.seen, found.unleased, found.unheld) == ({"a": GIB}, {}, 0)
 
 
+@pytest.mark.parametrize(
+    ("size", "charged"),
+    [(3 * GIB, {}), (3 * GIB + TOLERATED, {}), (4 * GIB, {"a": GIB}), (3 * GIB + TOLERATED + 1, {"a": TOLERATED + 1})],
+)
+def test_what_the_limit_counts_of_a_dead_one_is_not_charged_as_well(size: int, charged: Mapping[str, int]) -> None:
+    """Its connection is open still, or it takes long to end: its container was ended for what it did not have."""
+    kept = Kept(2, size, A, is_left=False, counted=3 * GIB)
+    found = attribute(size, {}, {}, {}.get, kept=[kept])
+    assert (found.seen, found.unleased) == ({"a": size}, charged)
+
+
 UNKNOWN = Kept(7, 3 * GIB, Owner(is_known=False), is_left=True)
 
 

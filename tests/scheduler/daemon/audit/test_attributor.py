@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from convgpu.core.audit.attribution import ALL, UNCOUNTED, MemorySample, Owner
+from convgpu.core.audit.attribution import ALL, UNCOUNTED, Kept, MemorySample, Owner
+from convgpu.core.audit.listed import Listing
 from convgpu.core.placement import Choice
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
@@ -22,6 +23,18 @@ def test_what_lies_on_the_host_may_not_lie_on_the_device_as_well() -> None:
     sessions = SimpleNamespace(by_number={1: SimpleNamespace(number=1, pid=42, rows=("gpu",))})
     attributor = Attributor(cast("Any", machine), cast("Any", sessions), cast("Any", None))
     assert attributor.leases({42, 43}) == {(42, "gpu"): 5}
+
+
+def test_what_the_limit_counts_of_a_dead_one_is_its_open_lease_and_what_it_is_about_to_free() -> None:
+    """Who lives with the pid of a dead one is another process."""
+    machine = SimpleNamespace(lease=lambda number, _device: 10 * number, on_host=lambda *_: (0, 0))
+    rows = [SimpleNamespace(number=number, pid=40 + number, rows=("gpu",)) for number in (1, 2)]
+    sessions = SimpleNamespace(by_number={row.number: row for row in rows})
+    ended = EndedProcesses(counted=lambda pid, device: {(41, "gpu"): 5, (43, "gpu"): 7}.get((pid, device), 0))
+    attributor = Attributor(cast("Any", machine), cast("Any", sessions), cast("Any", None), ended=ended)
+    kept = [Kept(pid, 30, A, is_left=False) for pid in (41, 42, 43, 44)]
+    listing = Listing({42: 8}, {42: A}, kept)
+    assert [one.counted for one in attributor._count_once(listing, "gpu")] == [15, 0, 7, 0]
 
 
 def test_whose_memory_is_is_not_told_by_who_has_the_pid_by_then() -> None:
