@@ -119,7 +119,7 @@ class ContainerRegistry:
         """
         self._opened = ContainerSockets(self._folders, acceptor, lambda name: bool(self._sessions.of(name)))
         opened: list[Volume] = []
-        for volume in self._store.all():
+        for volume in sorted(self._store.all(), key=lambda one: one.state != "running"):  # whose programs wait
             try:
                 self._reopen(volume)
             except (OptionError, OSError) as error:

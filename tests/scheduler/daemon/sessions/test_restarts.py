@@ -184,3 +184,13 @@ def test_capacity_is_right_after_a_restart_whoever_holds_memory(daemon: Daemon) 
 def figures(daemon: Daemon) -> tuple[int, int]:
     [device] = daemon.admin.request("devices")["devices"]
     return device["capacity"], device["external"]
+
+
+def test_containers_that_run_can_connect_before_other_volumes_are_opened(daemon: Daemon) -> None:
+    for number in range(60):
+        daemon.admin.request("create", name=f"v{number}", options={"gpus": "all", "memory": "1g"})
+    running = daemon.container("a", memory="1g") / "scheduler.sock"
+    restart(daemon)
+    others = [path.stat().st_mtime_ns for path in daemon.directory.glob("containers/*/scheduler.sock")]
+    assert len(others) == 61
+    assert running.stat().st_mtime_ns == min(others) < max(others)
