@@ -103,7 +103,7 @@ def test_administration_that_is_no_request_gets_one_clear_error(daemon: Daemon, 
 
 
 def test_volumes_survive_a_restart_and_a_damaged_database_is_moved_aside(tmp_path: Path) -> None:
-    with running_daemon(tmp_path / "d") as daemon:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=1h") as daemon:
         daemon.container("a", memory="2g")
         daemon.admin.request("unmount", name="a", id="1")
         before = daemon.admin.request("containers")
