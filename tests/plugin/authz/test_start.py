@@ -1,6 +1,7 @@
 """What is judged when a container starts, from the Engine's own view, and what else can undo a limit."""
 
 import pytest
+import strict_site
 from engine_says import GPU, HOOK, OURS, inspected
 
 from convgpu.authz.site.rules import parse_rules
@@ -386,8 +387,10 @@ def test_a_start_whose_body_may_come_later_is_refused(harness, action, kind):
 
 
 @pytest.mark.parametrize("action", ["start", "restart"])
-@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", ""])
 def test_where_rules_are_strict_so_is_one_that_says_no_length(strict, action, kind):
+    """Where the list lets forms pass, too; other types are refused of every call."""
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"commit", "forms"'))
     uri = f"/v1.41/containers/c/{action}"
     assert strict.judge(b"", uri, headers={"content-type": kind}).rule == "body-withheld"
     assert strict.owners.starts._calls == {}
