@@ -23,13 +23,18 @@ TOLERATED = 96 * MIB
 
 def walk(folder: Path, seconds: int, seed: int, depth: int) -> list[dict[str, object]]:
     """Let two programs walk; return what they say, an empty dictionary of one that failed."""
-    words = [sys.executable, str(FOLDER / "random_program.py"), str(seconds)]
+    words, pipe = [sys.executable, str(FOLDER / "random_program.py"), str(seconds)], subprocess.PIPE
     programs = [
         subprocess.Popen(
-            [*words, str(seed + row), str(depth)], env=environment(folder), stdout=subprocess.PIPE, text=True
+            [*words, str(seed + row), str(depth)], env=environment(folder), stdin=pipe, stdout=pipe, text=True
         )
         for row in range(2)
     ]
+    for program in programs:  # the walk of one could refuse another its context
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n", "no context"
+    for program in programs:
+        print("go", file=program.stdin, flush=True)
     said = [program.communicate(timeout=seconds + 120)[0] for program in programs]
     return [
         json.loads(line) if line and program.returncode == 0 else {}
