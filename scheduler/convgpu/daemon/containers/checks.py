@@ -7,7 +7,7 @@ from dataclasses import replace
 from convgpu.core.gangs import Member, check_gang
 from convgpu.core.machine import Machine
 from convgpu.core.oversubscription import check_reuse
-from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, beside_host, parse_limits
+from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, beside_host, parse_limits, parse_options
 from convgpu.daemon.storage.rows import Volume
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,23 @@ def check_reuse_counts(machine: Machine, new: Member, devices: Sequence[DeviceCa
         raise full[0]
 
 
-def usable_limits(volume: Volume, devices: Sequence[DeviceCapacity]) -> Mapping[str, int]:
+def read_terms(volume: Volume, devices: Sequence[DeviceCapacity]) -> tuple[Terms, Mapping[str, int]]:
+    """Return the terms and the limits of a volume of an earlier run; no limits: none are set yet.
+
+    Raises:
+        OptionError: a device is missing, or smaller than its limit.
+    """
+    options = volume.options_in_force
+    if not volume.limits:
+        return replace(parse_options(options, devices), choice=volume.choice), {}
+    limits = _usable_limits(volume, devices)
+    # Indices may have changed with the devices; the limits name their devices by UUID.
+    options = {name: text for name, text in options.items() if name not in {"gpus", "memory"}}
+    own = [device for device in devices if device.uuid in limits]
+    return replace(parse_options(options, own), limits=limits, choice=volume.choice), limits
+
+
+def _usable_limits(volume: Volume, devices: Sequence[DeviceCapacity]) -> Mapping[str, int]:
     """Return the limits of a volume of an earlier run on the devices that have anything to hand out.
 
     Raises:

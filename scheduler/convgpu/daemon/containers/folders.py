@@ -52,6 +52,7 @@ class Folders:
         self._containers = directory / CONTAINERS_FOLDER
         self._driver = driver
         self._place: Place | None = None
+        self._made: set[str] = set()
         self._files: Final = (
             _File(LIBRARY_FILE, library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
             _File(PRELOAD_FILE, _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
@@ -85,14 +86,18 @@ class Folders:
         self._deliver_changed(folder, self._files)
         if self._driver is not None:
             link_files([self._driver / name for name in FILES], folder / DRIVER_FOLDER, self.staging)
+        self._made.add(name)
         return folder
 
     def restore(self, name: str) -> None:
-        """Restore files that the container changed: it can write its folder.
+        """Restore files that the container changed: it can write its folder. One of an earlier scheduler is made.
 
         Raises:
             OSError: it cannot be written.
         """
+        if name not in self._made:
+            self.make(name)
+            return
         folder = self.path(name)
         folder.mkdir(parents=True, exist_ok=True)
         for file in self._deliver_changed(folder, self._files):
@@ -107,6 +112,7 @@ class Folders:
 
     def remove(self, name: str) -> None:
         """Remove the folder with everything in it."""
+        self._made.discard(name)
         remove_tree(self.path(name))
 
     def remove_orphans(self, names: Iterable[str]) -> list[str]:

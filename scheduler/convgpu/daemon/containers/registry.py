@@ -17,9 +17,9 @@ from convgpu.core.volume_options import (
     parse_options,
 )
 from convgpu.daemon.containers.acceptor import ConnectionAcceptor
-from convgpu.daemon.containers.checks import check_member, check_reuse_counts, usable_limits
+from convgpu.daemon.containers.checks import check_member, check_reuse_counts, read_terms
 from convgpu.daemon.containers.folders import Folders
-from convgpu.daemon.containers.sockets import ContainerSockets
+from convgpu.daemon.containers.sockets import MAX_UNMOUNTED, ContainerSockets
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
@@ -119,9 +119,10 @@ class ContainerRegistry:
         """
         self._opened = ContainerSockets(self._folders, acceptor, lambda name: bool(self._sessions.of(name)))
         opened: list[Volume] = []
-        for volume in sorted(self._store.all(), key=lambda one: one.state != "running"):  # whose programs wait
+        known = sorted(self._store.all(), key=lambda one: (one.state != "running", one.since))  # whose programs wait
+        for later, volume in zip(reversed(range(len(known))), known, strict=True):
             try:
-                self._reopen(volume)
+                self._reopen(volume, listens=later < MAX_UNMOUNTED or volume.state == "running")
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
                 self._unusable[volume.name] = str(error)
@@ -166,26 +167,25 @@ class ContainerRegistry:
         cause = current_cause() or f"create:{name}"
         self._history.add(EventKind.CREATED, name, cause, limits=dict(container.terms.limits) or None)
 
-    def _reopen(self, volume: Volume) -> VolumeContainer:
+    def _reopen(self, volume: Volume, *, listens: bool) -> None:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
         devices = [replace(device, capacity=device.nominal, context=0, drained=False) for device in self.devices]
-        if not volume.limits:
-            terms = parse_options(volume.options_in_force, devices)
-            return self._open(volume, replace(terms, choice=volume.choice), {})
-        limits = usable_limits(volume, devices)
-        # Indices may have changed with the devices; the limits name their devices by UUID.
-        in_force = volume.options_in_force
-        options = {name: text for name, text in in_force.items() if name not in {"gpus", "memory"}}
-        own = [device for device in devices if device.uuid in limits]
-        if volume.placed is not None and not limits.keys() >= set(volume.placed.devices):
+        terms, limits = read_terms(volume, devices)
+        if limits and volume.placed is not None and not limits.keys() >= set(volume.placed.devices):
             volume.placed = None
-        terms = replace(parse_options(options, own), limits=limits, choice=volume.choice)
-        return self._open(volume, terms, limits)
+        self._open(volume, terms, limits, listens=listens)
 
-    def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> VolumeContainer:
-        self._folders.make(volume.name)
+    def _prepare(self, name: str, *, mounted: bool) -> None:
+        """See to the files of a volume, which programs in a container, or `docker cp`, may have changed."""
+        self._folders.restore(name)
+        self._sockets.open(name, mounted=mounted)
+
+    def _open(
+        self, volume: Volume, terms: Terms, limits: Mapping[str, int], *, listens: bool = True
+    ) -> VolumeContainer:
         container = VolumeContainer(volume, terms)
-        self._sockets.open(volume.name, mounted=container.runs)
+        if listens:
+            self._prepare(volume.name, mounted=container.runs)
         self.by_name[volume.name] = container
         created = e.ContainerCreated(
             volume.name,
@@ -300,8 +300,7 @@ class ContainerRegistry:
                 self._check_reuse(name, container.terms, container.volume.limits)
             except OptionError as error:
                 raise ContainerRefusedError("invalid", str(error)) from error
-        self._folders.restore(name)  # programs in a container, or `docker cp`, may have changed its folder
-        self._sockets.open(name, mounted=container.runs)
+        self._prepare(name, mounted=container.runs)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0

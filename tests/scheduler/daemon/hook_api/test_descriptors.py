@@ -11,6 +11,7 @@ from daemon import GIB, Daemon, Process, connect, running_daemon
 
 from convgpu.daemon.containers.sockets import MAX_UNMOUNTED
 from convgpu.protocol import messages as m
+from convgpu.protocol.layout import LIBRARY_FILE
 from convgpu.protocol.messages import pack
 
 LIMIT = 400
@@ -113,6 +114,24 @@ def test_volumes_that_nobody_mounts_keep_few_sockets_and_a_mount_opens_one(tmp_p
         daemon.start()
         assert listens(folders["v0"])
         assert sum(map(listens, folders.values())) == MAX_UNMOUNTED + 1
+
+
+def test_a_start_looks_at_the_folders_of_the_newest_volumes_only_and_a_mount_at_the_others(tmp_path: Path) -> None:
+    """Each takes two milliseconds, and a user may have thousands of volumes."""
+    names = [f"v{number}" for number in range(MAX_UNMOUNTED + 2)]
+    with running_daemon(tmp_path / "d") as daemon:
+        for name in names:
+            daemon.admin.request("create", name=name, options={"memory": "1g", "gpus": "all"})
+        daemon.admin.request("mount", name="v1", id="1")
+        libraries = [Path(str(daemon.state(name)["mountpoint"])) / LIBRARY_FILE for name in ("v0", "v1", "v2")]
+        daemon.kill()
+        for library in libraries:
+            library.write_text("changed")
+        daemon.start()
+        assert [library.read_bytes() == b"changed" for library in libraries] == [True, False, False]
+        daemon.admin.request("mount", name="v0", id="2")
+        assert libraries[0].read_bytes() == libraries[1].read_bytes()
+        Process(libraries[0].parent).hello()
 
 
 def test_the_socket_of_a_volume_stays_after_its_last_unmount_until_others_need_the_room(daemon: Daemon) -> None:
