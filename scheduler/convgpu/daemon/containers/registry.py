@@ -300,7 +300,8 @@ class ContainerRegistry:
                 self._check_reuse(name, container.terms, container.volume.limits)
             except OptionError as error:
                 raise ContainerRefusedError("invalid", str(error)) from error
-        self._prepare(name, mounted=container.runs)
+        if container.runs:
+            self._prepare(name, mounted=True)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
@@ -340,7 +341,7 @@ class ContainerRegistry:
             return
         has_changed = decision.runs != ran
         if decision.runs and not ran:
-            self._sockets.open(name, mounted=False)
+            self._prepare(name, mounted=False)
         began = volume.since
         state = "running" if decision.runs else "ended" if ran else volume.state
         since = self._wall_clock() if has_changed else volume.since

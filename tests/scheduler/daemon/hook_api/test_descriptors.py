@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,22 +117,25 @@ def test_volumes_that_nobody_mounts_keep_few_sockets_and_a_mount_opens_one(tmp_p
         assert sum(map(listens, folders.values())) == MAX_UNMOUNTED + 1
 
 
-def test_a_start_looks_at_the_folders_of_the_newest_volumes_only_and_a_mount_at_the_others(tmp_path: Path) -> None:
+def test_a_start_looks_at_the_folders_of_the_newest_volumes_only_and_at_another_once_it_is_used(tmp_path: Path) -> None:
     """Each takes two milliseconds, and a user may have thousands of volumes."""
-    names = [f"v{number}" for number in range(MAX_UNMOUNTED + 2)]
+    names = [f"v{number}" for number in range(MAX_UNMOUNTED + 3)]
     with running_daemon(tmp_path / "d") as daemon:
         for name in names:
             daemon.admin.request("create", name=name, options={"memory": "1g", "gpus": "all"})
-        daemon.admin.request("mount", name="v1", id="1")
-        libraries = [Path(str(daemon.state(name)["mountpoint"])) / LIBRARY_FILE for name in ("v0", "v1", "v2")]
+        daemon.admin.request("mount", name="v2", id="1")
+        libraries = [Path(str(daemon.state(name)["mountpoint"])) / LIBRARY_FILE for name in ("v0", "v1", "v2", "v3")]
         daemon.kill()
         for library in libraries:
             library.write_text("changed")
         daemon.start()
-        assert [library.read_bytes() == b"changed" for library in libraries] == [True, False, False]
+        assert [library.read_bytes() == b"changed" for library in libraries] == [True, True, False, False]
         daemon.admin.request("mount", name="v0", id="2")
-        assert libraries[0].read_bytes() == libraries[1].read_bytes()
-        Process(libraries[0].parent).hello()
+        seen = {"id": "c" * 64, "name": "c", "image": "x", "volumes": ["v1"], "state": "running", "labels": {}}
+        daemon.admin.request("listed", asked=time.time() + 60, containers=[seen], volumes=names)
+        for library in libraries[:3]:
+            assert library.read_bytes() == libraries[3].read_bytes()
+            Process(library.parent).hello()
 
 
 def test_the_socket_of_a_volume_stays_after_its_last_unmount_until_others_need_the_room(daemon: Daemon) -> None:
