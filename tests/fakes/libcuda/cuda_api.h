@@ -105,6 +105,10 @@ CUDA_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice de
 CUDA_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUDA_EXPORT CUresult cuVDPAUCtxCreate(CUcontext *context, unsigned flags, CUdevice device, uint32_t shown,
+                                      void *lookup);
+CUDA_EXPORT CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device, uint32_t shown,
+                                         void *lookup);
 CUDA_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
                                     CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device);

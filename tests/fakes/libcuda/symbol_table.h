@@ -46,6 +46,8 @@
     X(cuCtxCreate, 3020, cuCtxCreate_v2, false)                                                              \
     X(cuGLCtxCreate, 2000, cuGLCtxCreate, false)                                                             \
     X(cuGLCtxCreate, 3020, cuGLCtxCreate_v2, false)                                                          \
+    X(cuVDPAUCtxCreate, 3010, cuVDPAUCtxCreate, false)                                                       \
+    X(cuVDPAUCtxCreate, 3020, cuVDPAUCtxCreate_v2, false)                                                    \
     X(cuCtxCreate, 11040, cuCtxCreate_v3, false)                                                             \
     X(cuCtxCreate, 12050, cuCtxCreate_v4, false)                                                             \
     X(cuCtxDestroy, 2000, cuCtxDestroy, false)                                                               \

@@ -11,7 +11,9 @@ from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, 
 from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
-CREATE = ("retain 0", "create1 0", "create2 0", "create3 0", "create4 0", "creategl 0", "creategl1 0")
+FORMS = ("1", "2", "3", "4", "gl", "gl1", "vdpau", "vdpau1")
+CREATE = ("retain 0", *(f"create{form} 0" for form in FORMS))
+CALLS = {"retain": "cuDevicePrimaryCtxRetain", "creategl": "cuGLCtxCreate", "createvdpau": "cuVDPAUCtxCreate"}
 HEADROOM = GIB
 
 
@@ -61,8 +63,7 @@ def test_a_context_can_be_paused_and_rejected(start: Start, scheduler: ScriptedS
     session = open_session(start(), scheduler, row(context_size=512 * MIB), context=False)
     session.program.begin(command)
     request, message = session.peer.receive()
-    calls = {"retain 0": "cuDevicePrimaryCtxRetain", "creategl 0": "cuGLCtxCreate", "creategl1 0": "cuGLCtxCreate"}
-    assert message == Allocate(0, 512 * MIB, calls.get(command, "cuCtxCreate"))
+    assert message == Allocate(0, 512 * MIB, CALLS.get(command.rstrip("1 0"), "cuCtxCreate"))
     session.peer.send(Rejected(Reason.LIMIT, 4 * GIB, 4 * GIB), request)
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
     session.program.begin(command)

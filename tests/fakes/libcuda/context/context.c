@@ -212,6 +212,16 @@ CUresult cuGLCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
     return cuCtxCreate_v2(context, flags, device);
 }
 
+/* As if VDPAU were there, with one device. */
+CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device, uint32_t shown,
+                             void *lookup) {
+    return shown == 7 && lookup ? cuCtxCreate_v2(context, flags, device) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext *context, unsigned flags, CUdevice device, uint32_t shown, void *lookup) {
+    return cuVDPAUCtxCreate_v2(context, flags, device, shown, lookup);
+}
+
 CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
     if (affinity != NULL || count != 0) return CUDA_ERROR_NOT_SUPPORTED;
     return cuCtxCreate_v2(context, flags, device);

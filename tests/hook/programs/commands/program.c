@@ -26,7 +26,7 @@ enum { THREADS = 8, LINE = 256, VALUES = 65536, KEPT = 32768 };
 struct driver cuda;
 static CUresult (*set_current)(CUcontext);
 static void *library;
-static CUcontext shared_context;
+CUcontext shared_context;
 static CUdeviceptr kept[KEPT];
 static volatile sig_atomic_t signals_seen;
 static int kick = SIGUSR1;
@@ -263,49 +263,6 @@ static CUresult run_memory(const char *command, size_t *number, char *values) {
         result = cuda.cuDeviceTotalMem_v2(&total, (int)number[0]);
         sprintf(values, " %zu", total);
     }
-    return result;
-}
-
-static CUresult run_context(const char *command, size_t *number, char *values) {
-    CUresult result = -1;
-    CUcontext context = (CUcontext)0x5a5a;
-    CUdevice device = (CUdevice)number[0];
-    if (strcmp(command, "init") == 0)
-        result = cuda.cuInit((unsigned)number[0]);
-    else if (strcmp(command, "retain") == 0)
-        result = cuda.cuDevicePrimaryCtxRetain(&context, device);
-    else if (strcmp(command, "release") == 0)
-        return cuda.cuDevicePrimaryCtxRelease_v2(device);
-    else if (strcmp(command, "release1") == 0)
-        return cuda.cuDevicePrimaryCtxRelease(device);
-    else if (strcmp(command, "reset") == 0)
-        return cuda.cuDevicePrimaryCtxReset_v2(device);
-    else if (strcmp(command, "reset1") == 0)
-        return cuda.cuDevicePrimaryCtxReset(device);
-    else if (strcmp(command, "create1") == 0)
-        result = cuda.cuCtxCreate(&context, 0, device);
-    else if (strcmp(command, "create2") == 0)
-        result = cuda.cuCtxCreate_v2(&context, 0, device);
-    else if (strcmp(command, "create3") == 0)
-        result = cuda.cuCtxCreate_v3(&context, NULL, 0, 0, device);
-    else if (strcmp(command, "create4") == 0)
-        result = cuda.cuCtxCreate_v4(&context, NULL, 0, device);
-    else if (strcmp(command, "creategl") == 0)
-        result = cuda.cuGLCtxCreate_v2(&context, 0, device);
-    else if (strcmp(command, "creategl1") == 0)
-        result = cuda.cuGLCtxCreate(&context, 0, device);
-    else if (strcmp(command, "destroy") == 0)
-        return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
-    else if (strcmp(command, "destroy1") == 0)
-        return cuda.cuCtxDestroy((CUcontext)number[0]);
-    else if (strcmp(command, "attach") == 0)
-        result = cuda.cuCtxAttach(&context, 0);
-    else if (strcmp(command, "detach") == 0)
-        return cuda.cuCtxDetach((CUcontext)number[0]);
-    else if (strcmp(command, "use") == 0)
-        return set_current((CUcontext)number[0]);
-    sprintf(values, " %p", (void *)context);
-    if (result == 0 && strcmp(command, "init") != 0) shared_context = context;
     return result;
 }
 

@@ -11,10 +11,12 @@
 enum { NUMBERS = 6 };
 
 extern struct driver cuda;
+extern CUcontext shared_context; /* made last */
 
 /* A call of the driver that is not hooked. */
 void *driver_symbol(const char *symbol);
 
+CUresult run_context(const char *command, const size_t *number, char *values);
 CUresult run_pool(const char *command, const size_t *number, char *values);
 CUresult run_virtual(const char *command, const size_t *number, char *values);
 CUresult run_array_or_first_form(const char *command, const size_t *number, char *values);
