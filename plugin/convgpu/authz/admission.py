@@ -190,8 +190,9 @@ class Admission:
                     behind = f", ended ones left {format_size(left[uuid])} behind there" if left[uuid] else ""
                     yield Refusal(
                         "total-quota-exceeded",
-                        f"the running containers of {quota_subject} have {format_size(used[uuid])} on {uuid}{behind}, "
-                        f"and with {format_size(limit)} more it would be above {format_size(bound)}.\n"
+                        f"containers of {quota_subject} that run or are being started have "
+                        f"{format_size(used[uuid])} on {uuid}{behind}, and with {format_size(limit)} more "
+                        f"it would be above {format_size(bound)}.\n"
                         "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...)."
                         + (" What names its GPU counts there only." if len(total) > 1 else "")
                         + (" `convgpu ps` says who keeps what was left behind." if behind else ""),

@@ -260,7 +260,7 @@ def test_what_a_removed_container_left_counts_into_the_quota(site, tmp_path):
     assert site.rule("bob", "kill", "one") == "passed"
     site.engine.wait_for("its volume is removed", lambda: not site.engine.containers("convgpu"))
     refused = site.run("bob", *words, "convgpu/demo", "true").stderr
-    assert "total-quota-exceeded: the running containers of user bob have 0B on GPU-" in refused
+    assert "total-quota-exceeded: containers of user bob that run or are being started have 0B on GPU-" in refused
     assert "ended ones left 2GiB behind there" in refused
     assert held(site, "alice", "3g") == "passed"
     assert held(site, "bob", "2g") == "passed"

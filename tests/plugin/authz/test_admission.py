@@ -168,7 +168,9 @@ def test_the_total_quota_of_a_user(harness, start):
     assert start("two").rule == "limited"
     verdict = start("three")
     assert verdict.rule == "total-quota-exceeded"
-    assert verdict.message.startswith("total-quota-exceeded: the running containers of user bob have 4GiB on GPU-")
+    assert verdict.message.startswith(
+        "total-quota-exceeded: containers of user bob that run or are being started have 4GiB on GPU-"
+    )
     assert start("four", user="carol").rule == "limited"
     # One of them starts again: it does not count twice.
     assert start("two").rule == "limited"

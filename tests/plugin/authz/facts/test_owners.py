@@ -21,7 +21,8 @@ def test_what_a_removed_container_left_counts(harness, start):
     harness.scheduler.left = [left("one", 1), left("one", 2), left("a stranger", 9)]
     verdict = start("two")
     assert verdict.message.startswith(
-        "total-quota-exceeded: the running containers of user bob have 0B on GPU-1, ended ones left 3GiB behind there, "
+        "total-quota-exceeded: containers of user bob that run or are being started have 0B on GPU-1, "
+        "ended ones left 3GiB behind there, "
     )
     assert verdict.message.endswith("`convgpu ps` says who keeps what was left behind.")
     assert start("one").rule == "total-quota-exceeded"  # also one with the same name
