@@ -34,6 +34,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     hook.shadowing_mounts,
     hook.second_limit,
     hook.hidden_limit,
+    host.other_runtime,
     isolation.shared_namespaces,
     isolation.weakened_isolation,
     limits.requested_limits,

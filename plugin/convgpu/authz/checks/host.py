@@ -5,6 +5,7 @@ from typing import Final
 
 from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.requests.container import MountSettings
+from convgpu.authz.subject.injection import RUNTIME
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import PRELOAD_PATH
@@ -66,6 +67,24 @@ def privileges(subject: Subject) -> Iterator[Refusal]:
         )
     if "/" in container.runtime:
         yield Refusal("runtime", f"--runtime {container.runtime} names a program: use the name of a configured one.")
+
+
+def other_runtime(subject: Subject) -> Iterator[Refusal]:
+    """Refuse a new container that may get a GPU another runtime than ours, where ours is the Engine's default.
+
+    By the next start links may lead elsewhere, and a restart policy asks nobody: only our runtime judges each start.
+    Containers from before it was the default start as they are, and strict rules list runtimes.
+    """
+    container, default = subject.container, subject.host.default_runtime
+    if subject.starts or default != RUNTIME or container.runtime in {"", RUNTIME}:
+        return
+    devices = container.devices or container.device_rules or container.device_requests
+    if (subject.gpu is not None or subject.volumes or devices) and subject.caller.rules.strict_list is None:
+        yield Refusal(
+            "runtime",
+            f"--runtime {container.runtime:.60} starts it without {RUNTIME}-runtime, which judges each start here.\n"
+            f"Leave it out, {_EXEMPTION}.",
+        )
 
 
 def writable_proc(subject: Subject) -> Iterator[Refusal]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from convgpu.authz.checks import CHECKS, find_refusals
+from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.subject.injection import Injection
@@ -22,6 +23,10 @@ INJECTED = replace(PLAIN, gpu="--gpus", injection=Injection("2g"))
 
 def with_container(subject: Subject, **settings: object) -> Subject:
     return replace(subject, container=replace(subject.container, **settings))  # type: ignore[arg-type]
+
+
+def with_runtime(subject: Subject, runtime: str, default: str = "convgpu") -> Subject:
+    return replace(with_container(subject, runtime=runtime), host=HostFacts(default_runtime=default))
 
 
 def rules_of(subject: Subject) -> list[str]:
@@ -58,7 +63,8 @@ def test_every_check_refuses_something() -> None:
         gpus=(Device("GPU-a", 0, "card", 0, 0, 0, 0, 0, drained=True),),
     )
     unlimited = replace(PLAIN, gpu="--gpus")
-    silent = [check.__name__ for check in CHECKS if not [*check(bad), *check(unlimited)]]
+    other = with_runtime(LIMITED, "runc")
+    silent = [check.__name__ for check in CHECKS if not [*check(bad), *check(unlimited), *check(other)]]
     assert silent == []
 
 
@@ -78,6 +84,35 @@ def test_every_check_refuses_something() -> None:
 )
 def test_refusals_of_a_subject(subject: Subject, expected: list[str]) -> None:
     assert rules_of(subject) == expected
+
+
+@pytest.mark.parametrize(
+    ("subject", "expected"),
+    [
+        (with_runtime(LIMITED, "runc"), ["runtime"]),
+        (with_runtime(LIMITED, "io.containerd.runc.v2"), ["runtime"]),
+        (with_runtime(with_container(PLAIN, devices=("/srv/link",)), "runc"), ["runtime"]),
+        (with_runtime(with_container(PLAIN, device_rules=("c 195:* rwm",)), "runc"), ["runtime"]),
+        (with_runtime(LIMITED, ""), []),
+        (with_runtime(LIMITED, "convgpu"), []),
+        (with_runtime(LIMITED, "nvidia", default="runc"), []),
+        (with_runtime(PLAIN, "runsc"), []),
+        (replace(with_runtime(LIMITED, "runc"), starts=True), []),
+    ],
+)
+def test_where_our_runtime_is_the_default_no_other_one_may_start_a_gpu(subject: Subject, expected: list[str]) -> None:
+    """Else a link that leads elsewhere by the next start, which a restart policy makes, is judged by nobody."""
+    assert rules_of(subject) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "rules"), [("a" * 64, []), ("b" * 64, ["host-path", "hook-not-loaded", "hook-shadowed"]), ("", [])]
+)
+def test_only_the_file_of_our_own_plugin_loads_the_hook(known: str, rules: list[str]) -> None:
+    source = f"/var/lib/docker/plugins/{'a' * 64}/propagated-mount/ld.so.preload"
+    file = MountSettings("bind", source, "/etc/ld.so.preload", read_only=True)
+    subject = with_container(LIMITED, environment={}, mounts=(VOLUME, file))
+    assert rules_of(replace(subject, resolved={source: source}, host=HostFacts(plugin_id=known))) == rules
 
 
 def test_the_limit_of_the_scheduler_counts_before_the_options_of_the_volume() -> None:
