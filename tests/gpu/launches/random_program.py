@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import json
 import mmap
+import os
 import random
 import subprocess
 import sys
@@ -74,7 +75,7 @@ class Walk:
             *[self.allocate_async, self.free_async] * 3,
             *[self.load, self.unload, self.launch, self.launch] * 2,
             *[self.create, self.release, self.limit, self.graph, self.green, self.streams, self.context, self.start],
-            *[self.register, self.unregister, self.sparse, self.threads],
+            *[self.register, self.unregister, self.sparse, self.threads, self.pool, self.fork],
         ]
 
     def ask(self, name: str, *arguments: object) -> bool:
@@ -133,6 +134,29 @@ class Walk:
             self.ask("cuMemFreeAsync", address, self.stream)
         if self.random.random() < 0.3:
             self.ask("cuStreamSynchronize", self.stream)
+
+    def pool(self) -> None:
+        """Make a pool of its own, allocate from it, and end both."""
+        made, taken = c_void_p(), list[c_uint64]()
+        if not self.ask("cuMemPoolCreate", byref(made), (ctypes.c_int * 22)(PINNED, 0, DEVICE, 0)):
+            return
+        for _piece in range(self.random.choice([1, 3, 20])):
+            address = c_uint64()
+            if self.ask("cuMemAllocFromPoolAsync", byref(address), c_size_t(self.size()), made, self.stream):
+                taken.append(address)
+        for address in taken:
+            self.ask("cuMemFreeAsync", address, self.stream)
+        self.ask("cuStreamSynchronize", self.stream)
+        self.ask("cuMemPoolDestroy", made)
+
+    def fork(self) -> None:
+        """Fork; the child has no context, so it is told that, and ends."""
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if self.cuda.call("cuCtxSynchronize") else 1)
+        _pid, status = os.waitpid(child, 0)
+        self.calls["fork"] += 1
+        self.lost += status != 0
 
     def create(self) -> None:
         where = (ctypes.c_byte * 64)()
