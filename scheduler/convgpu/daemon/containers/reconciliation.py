@@ -89,7 +89,16 @@ class Reconciliation:
         )
         for mount_id in volume.mounts.keys() - decision.mounts.keys():
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
+        if decision.runs and not container.runs:
+            self._prepare(volume.name)
         self._containers.apply(container, decision, "listed")
+
+    def _prepare(self, name: str) -> None:
+        """See to the files of a container that runs already. It runs, and others are to be compared, if that fails."""
+        try:
+            self._containers.prepare(name, mounted=False)
+        except OSError as error:
+            log.error("volume %s is in use, and its files cannot be seen to: %s", name, error)
 
     def _set_engine(self, container: VolumeContainer, users: list[ListedContainer]) -> None:
         """Save the Engine's container of the volume: a running one, or the newest, which the Engine lists first."""

@@ -175,8 +175,8 @@ class ContainerRegistry:
             volume.placed = None
         self._open(volume, terms, limits, listens=listens)
 
-    def _prepare(self, name: str, *, mounted: bool) -> None:
-        """See to the files of a volume, which programs in a container, or `docker cp`, may have changed."""
+    def prepare(self, name: str, *, mounted: bool) -> None:
+        """See to the files of a volume, which a container or `docker cp` may have changed. Raises OSError."""
         self._folders.restore(name)
         self._sockets.open(name, mounted=mounted)
 
@@ -185,7 +185,7 @@ class ContainerRegistry:
     ) -> VolumeContainer:
         container = VolumeContainer(volume, terms)
         if listens:
-            self._prepare(volume.name, mounted=container.runs)
+            self.prepare(volume.name, mounted=container.runs)
         self.by_name[volume.name] = container
         created = e.ContainerCreated(
             volume.name,
@@ -300,8 +300,7 @@ class ContainerRegistry:
                 self._check_reuse(name, container.terms, container.volume.limits)
             except OptionError as error:
                 raise ContainerRefusedError("invalid", str(error)) from error
-        if container.runs:
-            self._prepare(name, mounted=True)
+        self.prepare(name, mounted=container.runs)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
@@ -340,8 +339,6 @@ class ContainerRegistry:
         if decision.runs == ran and decision.mounts == volume.mounts:
             return
         has_changed = decision.runs != ran
-        if decision.runs and not ran:
-            self._prepare(name, mounted=False)
         began = volume.since
         state = "running" if decision.runs else "ended" if ran else volume.state
         since = self._wall_clock() if has_changed else volume.since

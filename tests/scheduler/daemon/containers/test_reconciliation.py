@@ -42,6 +42,21 @@ def test_a_container_that_ended_while_nobody_looked_gives_its_memory_back(daemon
     daemon.admin.request("unmount", name="a", id="1")  # comes late, and is no error
 
 
+def test_a_container_whose_files_cannot_be_seen_to_does_not_keep_others_from_being_compared(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(daemon.container("a", memory="1g"))
+    daemon.container("b", memory="1g")
+    daemon.admin.request("unmount", name="a", id="1")
+    Path("libconvgpu.so").unlink()
+    for _level in range(230):  # deeper than what is removed
+        Path("libconvgpu.so").mkdir()
+        monkeypatch.chdir("libconvgpu.so")
+    tell(daemon, row("a"), row("b", "exited"), volumes=("a", "b"), later=60)
+    assert (daemon.state("a")["state"], daemon.state("b")["state"]) == ("running", "ended")
+    assert "volume a is in use, and its files cannot be seen to" in daemon.log.read_text()
+
+
 def test_a_listed_container_is_shown_with_its_name_over_a_restart(daemon: Daemon) -> None:
     daemon.container("a", memory="2g")
     assert daemon.state("a")["engine"] is None
