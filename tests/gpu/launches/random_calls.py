@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from memory import Card, Sampler
@@ -24,15 +25,25 @@ TOLERATED = 96 * MIB
 def walk(folder: Path, seconds: int, seed: int, depth: int) -> list[dict[str, object]]:
     """Let two programs walk; return what they say, an empty dictionary of one that failed."""
     words, pipe = [sys.executable, str(FOLDER / "random_program.py"), str(seconds)], subprocess.PIPE
-    programs = [
-        subprocess.Popen(
-            [*words, str(seed + row), str(depth)], env=environment(folder), stdin=pipe, stdout=pipe, text=True
-        )
-        for row in range(2)
-    ]
-    for program in programs:  # the walk of one could refuse another its context
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n", "no context"
+    with ExitStack() as programs:
+        started = [
+            programs.enter_context(
+                subprocess.Popen(
+                    [*words, str(seed + row), str(depth)], env=environment(folder), stdin=pipe, stdout=pipe, text=True
+                )
+            )
+            for row in range(2)
+        ]
+        for program in started:
+            programs.callback(program.kill)
+        return talk(started, seconds)
+
+
+def talk(programs: list["subprocess.Popen[str]"], seconds: int) -> list[dict[str, object]]:
+    """Begin when all have a context, for the walk of one could refuse another its; return what they say."""
+    ready = [program.stdout is not None and program.stdout.readline() == "ready\n" for program in programs]
+    if not all(ready):
+        return [{} for _program in programs]
     for program in programs:
         print("go", file=program.stdin, flush=True)
     said = [program.communicate(timeout=seconds + 120)[0] for program in programs]

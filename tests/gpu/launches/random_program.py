@@ -1,8 +1,8 @@
 """Random calls of the driver, for so many seconds, in a process behind the hook: started by `random_calls.py`.
 
-    random_program.py SECONDS SEED DEPTH
+    random_program.py SECONDS SEED DEPTH [now]
 
-It says "ready" when it has a context, and waits for a line or the end of its input before it walks.
+It says "ready" when it has a context, and without `now` waits for a line before it walks.
 Every call may be refused for want of memory; nothing else may go wrong. At the end a line of JSON: how many calls were
 made, and by kind how many were refused. DEPTH above 0: it also starts such programs. The exit status is `LOST` if the
 context of this program was lost, or that of one which it started; it says then what it did last.
@@ -48,9 +48,8 @@ class Walk:
     def __init__(self, seed: int, depth: int) -> None:
         self.random = random.Random(seed)  # noqa: S311 - a walk, no secret
         # Without the hook, too, a launch by a kernel fails once stacks had other sizes (driver 580, H200).
-        without: tuple[object, object] = (images.CALL, None) if seed % 2 else (None, STACK)
-        self.images = [kind for kind in KINDS if kind != without[0]]
-        self.limits = [limit for limit in LIMITS if limit != without[1]]
+        self.images = [kind for kind in KINDS if seed % 2 == 0 or kind != images.CALL]
+        self.limits = [limit for limit in LIMITS if seed % 2 or limit != STACK]
         self.cuda = Cuda()
         self.depth = depth
         self.calls: Counter[str] = Counter()
@@ -360,7 +359,7 @@ class Walk:
         if len(self.children) > 1:
             self.random.choice(self.children).kill()
             return
-        words = [sys.executable, __file__, str(self.random.randint(1, 5)), str(self.random.getrandbits(32)), "0"]
+        words = [sys.executable, __file__, str(self.random.randint(1, 5)), str(self.random.getrandbits(32)), "0", "now"]
         self.children.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
     def end(self) -> None:
@@ -371,13 +370,14 @@ class Walk:
 
 def main() -> int:
     """Walk until the time is over, once a line comes or no more can come."""
-    seconds, seed, depth = map(int, sys.argv[1:])
+    seconds, seed, depth = map(int, sys.argv[1:4])
     try:
         walk = Walk(seed, depth)
     except CudaError as refused:
         sys.exit(f"no context: {refused}")
     print("ready", flush=True)
-    sys.stdin.readline()
+    if len(sys.argv) == 4 and not sys.stdin.readline():
+        sys.exit("nobody said when to begin")
     end = time.monotonic() + seconds
     try:
         while time.monotonic() < end:

@@ -220,7 +220,7 @@ def test_the_use_of_a_quota_is_shown_also_when_the_engine_started_containers_its
         assert site.rule("bob", "run", "-d", *options, "convgpu/demo", "sleep", "600") == "passed"
         used, code, text = status()
         assert (used, code) == ([3], 0)
-        assert "user bob: running containers have 3GiB of 4GiB on GPU-" in text
+        assert "user bob: containers have 3GiB of 4GiB on GPU-" in text
         site.engine("stop", *site.engine("ps", "-q").split())
         site.engine.wait_for("it has ended", lambda: running() == [])
     site.engine.end()

@@ -169,7 +169,7 @@ class Owners:
         *,
         excluded: Collection[str],
     ) -> Counter[str]:
-        """Return the limits of the running containers that a quota counts, added up for each device.
+        """Return the limits of the containers that a quota counts, added up for each device.
 
         `excluded`: the names of the container that is to start.
         """

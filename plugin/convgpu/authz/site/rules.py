@@ -72,7 +72,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
     Attributes:
         largest_limit: of one container, in bytes.
-        total_quota: of the limits of all running containers, in bytes.
+        total_quota: of the limits of all containers that run or may start, in bytes.
         largest_priority: of one container.
     """
 

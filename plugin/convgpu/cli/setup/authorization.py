@@ -222,7 +222,7 @@ def _engine_problems(path: Path, plugin: str, *, named: bool, answers: bool, in_
 def _quota_text(quota: dict[str, Any]) -> str:
     behind = f", and ended ones left {format_size(quota['left'])}" if quota["left"] else ""
     return (
-        f"{quota['kind']} {quota['name']}: running containers have {format_size(quota['running'])} "
+        f"{quota['kind']} {quota['name']}: containers have {format_size(quota['running'])} "
         f"of {format_size(quota['total_quota'])}{behind}"
     )
 
