@@ -5,9 +5,10 @@ in the container only: a setuid file that it makes there counts on the host. So 
 container also passes for the owner of root's files, of those on read-only mounts, too, and an owner may take a lease:
 then whoever opens the file, root of the host as well, waits for up to 45 s (fcntl(2), lease-break-time). And two
 processes that trace each other and stop at their exits (ptrace(2), PTRACE_O_TRACEEXIT) survive SIGKILL with all that
-they have.
+they have. And of /etc/hosts the Engine reads whatever a container made of it (decision 228).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -90,6 +91,22 @@ def without_holds(config: Mapping[str, Any]) -> dict[str, Any]:
     if "ptrace" in permitted:
         permits += [permit("ptrace", rule) for rule in _no_stop_at_exit()]
     return {**config, "linux": linux | {"seccomp": {**seccomp, "syscalls": [*kept, *permits]}}}
+
+
+def with_engine_files_kept(config: Mapping[str, Any], engine_root: str) -> dict[str, Any]:
+    """Return the configuration of a container that cannot write what the Engine writes for it, such as /etc/hosts.
+
+    `engine_root` is the Engine's own folder, without links.
+    """
+    own = re.compile(rf"{re.escape(engine_root)}/containers/[0-9a-f]{{64}}/(hosts|hostname|resolv\.conf)")
+    mounts = [
+        _read_only(mount) if own.fullmatch(str(mount.get("source"))) else mount for mount in config.get("mounts") or ()
+    ]
+    return {**config, "mounts": mounts}
+
+
+def _read_only(mount: Mapping[str, Any]) -> dict[str, Any]:
+    return {**mount, "options": [*(each for each in mount.get("options") or () if each not in {"rw", "ro"}), "ro"]}
 
 
 def without_capabilities(sets: Mapping[str, Any], taken: frozenset[str]) -> dict[str, list[str]]:

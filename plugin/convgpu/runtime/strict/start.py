@@ -11,6 +11,7 @@ from convgpu.runtime.strict.confinement import (
     CAPABILITIES,
     Unconfined,
     confine,
+    with_engine_files_kept,
     without_capabilities,
     without_holds,
 )
@@ -47,6 +48,7 @@ def lead_mounts(
     record = Path(engine_root, "containers", container, "hostconfig.json")
     config, joined = hold_joined(config, record, open_process, shared="shared" in rules.ids)
     host = look_at_host(engine_root, container)
+    config = with_engine_files_kept(config, host.engine_root)
     shown = refuse_unlisted(config, rules, host)
     of_others = "shared" if is_remapped(config) else "host"
     if not shown and of_others in rules.ids:

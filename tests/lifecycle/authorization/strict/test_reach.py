@@ -140,3 +140,13 @@ def test_a_container_without_a_gpu_calls_no_driver_by_a_descriptor_that_it_was_s
     program = f"exec perl -e '{REQUESTS}'"
     found = {limit: output(raw, {}, program, *limit).splitlines() for limit in [(), ("CONVGPU_MEMORY=1g",)]}
     assert found == {(): ["1 1 1 1", "25 25 done 25"], ("CONVGPU_MEMORY=1g",): ["25 25 25 25", "25 25 done 25"]}
+
+
+def test_what_the_engine_writes_for_a_container_it_cannot_write(raw):
+    """The Engine reads these files whole; a sparse one of 4 GB took 20 GB of its memory."""
+    host = {"ExtraHosts": ["elsewhere:192.0.2.7"]}
+    names = ("hosts", "hostname", "resolv.conf")
+    script = "; ".join(f"truncate -s 1G /etc/{name}; cat /etc/{name}" for name in names)
+    said = output(raw, host, script)
+    assert said.count("Read-only file system") == len(names), said
+    assert "192.0.2.7\telsewhere" in said

@@ -10,6 +10,7 @@ from convgpu.runtime.strict.confinement import (
     CAPABILITIES,
     Unconfined,
     confine,
+    with_engine_files_kept,
     without_capabilities,
     without_holds,
 )
@@ -111,3 +112,29 @@ def test_capabilities_that_mark_files_go():
         "ambient": [],
     }
     assert without_capabilities({}, CAPABILITIES) == {}
+
+
+OWN = "/var/lib/docker/containers/" + "0a" * 32
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        *((f"{OWN}/{name}", True) for name in ("hosts", "hostname", "resolv.conf")),
+        (f"{OWN}/mounts/shm", False),
+        (f"{OWN}/../hosts", False),
+        ("/srv/data/hosts", False),
+        ("/var/lib/docker/volumes/v/_data", False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("options", [["rbind", "rprivate"], ["rw", "rbind"], None])
+def test_what_the_engine_writes_for_a_container_it_cannot_write(
+    source: str | None, kept: bool, options: list[str] | None
+) -> None:
+    mount = {"destination": "/etc/hosts", "source": source, "options": options}
+    [found] = with_engine_files_kept({"mounts": [mount]}, "/var/lib/docker")["mounts"]
+    if kept:
+        assert found == {**mount, "options": [*(each for each in options or () if each != "rw"), "ro"]}
+    else:
+        assert found == mount
