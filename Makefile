@@ -54,7 +54,7 @@ storm: venv build ## kill at every step of moves of memory, 1,000 times; nothing
 	@CONVGPU_ENGINE_KILLS=10 .venv/bin/pytest -q tests/lifecycle/moves
 	@PYTHONPATH=tests/storm:tests/hook:tests/fakes:scheduler .venv/bin/python tests/storm/run.py
 
-fuzz: venv ## feed all readers of sockets and pages 10,000,000 frames and pages of nonsense each
+fuzz: venv ## feed all readers of sockets and pages 10,000,000 inputs of nonsense each (1/16 pages at the scheduler)
 	@scripts/fuzz
 
 plugin: venv ## build the managed plugin, create it in the Engine, enable it

@@ -1,7 +1,7 @@
 """Frames and pages as no honest process makes them, for the scheduler's readers: `python fuzz_frames.py COUNT SEED`.
 
-A frame is one that the scheduler or a process sends, changed; a page is 4 KiB of noise. Whatever comes, a reader says
-what it is or refuses it, and no figure leaves its bounds.
+Of COUNT inputs each 16th is a page, 4 KiB of noise; the others are frames of all kinds that the protocol has, changed.
+Whatever comes, a reader says what it is or refuses it, and no figure leaves its bounds.
 """
 
 import ctypes
@@ -38,17 +38,33 @@ FRAMES: list[Message] = [
     r.State(5, 0, (r.StateRow(b"y" * 16, 1, 2, 3), r.StateRow(b"z" * 16, 4, 5, 6))),
     i.Listed(1, 3, 4_096, (i.ListedRow(1 << 40, 4_096, 0, i.UNKNOWN, "cuMemAlloc"),)),
     i.Traced(1, 4_096, "cuMemAlloc"),
+    i.Withdraw(),
+    i.Exported(1 << 40, 64 << 20, 1, 5, 6, 7),
+    i.List(100),
+    i.Explained("why it is paused"),
+    m.Accepted(2 << 30, 1),
+    m.Rejected(1, 2 << 30, 1 << 30),
+    m.ContextSize(526 << 20),
+    m.Usage(2 << 30, 1 << 30, 3),
+    r.Carrier(1),
+    r.Stop(5, 1_000),
+    r.Step(5, 6),
+    r.Evict(5, 0, 64 << 20),
+    r.Restore(5, 0, 64 << 20),
+    r.Go(5),
+    r.Watch(1),
     m.Failed(2, "what to do"),
     m.Admin(b'{"op": "devices"}'),
+    m.AdminReply(b'{"ok": true}'),
 ]
 ROWS = 3
 LEASE = 1 << 30
 MAX_FRAME = 4096
-FRAMES_EACH = 16  # of one page
+PAGE_EACH = 16  # inputs, of which the others are frames
 
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
-    """Try so many frames and pages; return how many frames were understood and how many refused.
+    """Try `count` inputs, of which 1/16 are pages; return how many frames were understood and how many refused.
 
     Raises:
         AssertionError: a reader gave out what cannot be.
@@ -58,7 +74,7 @@ def fuzz(count: int, seed: int) -> tuple[int, int]:
     understood = refused = 0
     pages = Pages(dice)
     for number in range(count):
-        if number % FRAMES_EACH == 0:
+        if number % PAGE_EACH == 0:
             pages.try_one()
             continue
         if read(changed(dice, dice.choice(frames))):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fuzz_frames
 import pytest
 from daemon import GIB, Daemon, Process, connect, running_daemon, wait_until
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +19,9 @@ from rounds import rounds
 
 from convgpu.protocol import messages as m
 from convgpu.protocol import wire
+from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.messages import Message, pack
+from convgpu.protocol.residency import messages as r
 
 MIB = 1 << 20
 CONNECTIONS = 10_000
@@ -84,13 +87,34 @@ FRAMES: list[Message] = [
     m.Failed(1, "no"),
     m.Admin(b'{"op": "remove", "name": "neighbour"}'),
     m.AdminReply(b"{}"),
+    i.Withdraw(),
+    i.Exported(7, GIB, 0, 0, 1, 2),  # descriptor 0 is no epoll instance
+    i.Exported(7, (1 << 64) - 1, 0, i.EXPECTED, 0, 0),
+    i.Exported(7, 0, 0, i.ALL, 0, 0),
+    i.Exported(7, 1, 77, 0xFFFF, 1, 2),
+    i.Listed(1, 1 << 63, 1 << 63, (i.ListedRow(0, 1 << 63, 77, 0, "x"),)),
+    i.Traced(77, 1 << 63, "x"),
+    r.Able(77, 0xFFFFFFFF),
+    r.Able(wire.Mover.VMM, wire.AbleFlag.IDLE),
+    r.Run(1),
+    r.Stopped(1, 77),
+    r.Evicted(1, 0, 1 << 63),
+    r.Restored(1, 77, 1),
+    r.State(1, 1, (r.StateRow(UUID, 1 << 63, 1, 1),)),
+    r.Idle(1, 1 << 63),
+    *fuzz_frames.FRAMES,  # each kind that there is
 ]
 
 
-@given(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=8))
-@settings(max_examples=rounds(80, few=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_valid_frames_in_any_order_harm_nobody(busy: tuple[Daemon, Path, Process], frames: list[Message]) -> None:
+@given(st.booleans(), st.lists(st.sampled_from(FRAMES), min_size=1, max_size=8))
+@settings(max_examples=rounds(160, few=80), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_valid_frames_in_any_order_harm_nobody(
+    busy: tuple[Daemon, Path, Process], greets: bool, frames: list[Message]
+) -> None:
+    """Without a session nearly all are refused unread, so half begin with one."""
     daemon, folder, neighbour = busy
+    if greets:
+        frames = [m.Hello(os.getpid(), "x", ""), *frames]
     connection = connect(folder)
     with contextlib.suppress(OSError):
         connection.sendall(b"".join(pack(frame, number) for number, frame in enumerate(frames)))
