@@ -9,7 +9,7 @@ from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.fixed_leases import Suspension
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
-from convgpu.daemon.sessions.open_requests import MAX_QUEUED, Kind
+from convgpu.daemon.sessions.open_requests import MAX_QUEUED, Kind, Withdrawal
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
@@ -70,7 +70,7 @@ class SessionRequests:
             case m.Allocate(device=device) if message.flags & AllocateFlag.FIXED and device < len(session.rows):
                 self._allocate_fixed(session, request, message)
             case m.Allocate():
-                self._begin(session, Kind.ALLOCATION, request, partial(self._allocate, session, request, message))
+                self._begin_allocation(session, request, message)
             case m.Freed(device) if device < len(session.rows):
                 self._lifecycle.free(session, session.rows[device])
             case m.Context(device) if device < len(session.rows):
@@ -89,16 +89,34 @@ class SessionRequests:
         """Prepare a session whose process is about to get its WELCOME."""
         self._inspection.tracer.opened(session)
 
-    def _begin(self, session: Session, kind: Kind, request: int, start: Callable[[], None]) -> None:
-        if not self._sessions.requests.begin(session, kind, start):
+    def _begin(
+        self,
+        session: Session,
+        kind: Kind,
+        request: int,
+        start: Callable[[], None],
+        withdrawal: Withdrawal | None = None,
+    ) -> None:
+        if not self._sessions.requests.begin(session, kind, start, withdrawal):
             raise ProtocolError(Failure.ORDER, f"more than {MAX_QUEUED} requests of one process wait", request)
+
+    def _begin_allocation(self, session: Session, request: int, message: m.Allocate) -> None:
+        withdrawal = request, partial(self._take_back, session, request, message)
+        start = partial(self._allocate, session, request, message)
+        self._begin(session, Kind.ALLOCATION, request, start, withdrawal)
+
+    def _take_back(self, session: Session, request: int, message: m.Allocate) -> None:
+        """Answer an allocation that was withdrawn before it began."""
+        device = session.rows[message.device] if message.device < len(session.rows) else ""
+        self._lifecycle.reject_as_interrupted(session, request, device, message.size, message.call)
 
     def _measure(self, session: Session, request: int, message: m.Context) -> None:
         self._tasks.start(self._measure_context(session, request, message))
 
     def _receive(self, session: Session, request: int, message: i.Withdraw | i.Listed | i.Traced) -> None:
         if isinstance(message, i.Withdraw):
-            self._lifecycle.withdraw(session, request)
+            if not self._sessions.requests.withdraw(session, request):
+                self._lifecycle.withdraw(session, request)
         else:
             self._inspection.receive(session, request, message)
 

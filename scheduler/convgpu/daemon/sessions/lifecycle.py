@@ -178,6 +178,10 @@ class SessionLifecycle:
         """Reject more memory that cannot leave the device than its container may have. The machine is not involved."""
         self._reject(session, frame, device, size, call, RejectReason.LIMIT)
 
+    def reject_as_interrupted(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        """Reject an allocation that was withdrawn before it began. The machine is not involved."""
+        self._reject(session, frame, device, size, call, RejectReason.INTERRUPTED)
+
     def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: RejectReason) -> None:
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0

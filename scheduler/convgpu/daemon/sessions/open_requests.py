@@ -14,6 +14,8 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.transport.shares import Shares
 
 MAX_QUEUED: Final = 1024  # of a session
+Withdrawal = tuple[int, Callable[[], None]]
+"""The frame that asked, and what to do if it is withdrawn before it begins."""
 
 
 class Kind(Enum):
@@ -31,6 +33,11 @@ class _Bound(NamedTuple):
 BOUNDS: Final = {Kind.ALLOCATION: _Bound(64, 256), Kind.MEASUREMENT: _Bound(64, 128)}
 
 
+class _Queued(NamedTuple):
+    start: Callable[[], None]
+    withdrawal: Withdrawal | None
+
+
 @dataclass(slots=True)
 class _Line:
     """The requests of one kind of one container.
@@ -42,7 +49,7 @@ class _Line:
     """
 
     open: dict[int, int] = field(default_factory=dict)
-    queued: dict[int, deque[Callable[[], None]]] = field(default_factory=dict)
+    queued: dict[int, deque[_Queued]] = field(default_factory=dict)
     total: int = 0
 
 
@@ -53,7 +60,9 @@ class OpenRequests:
         self._shares = shares
         self._lines: dict[tuple[str, Kind], _Line] = {}
 
-    def begin(self, session: Session, kind: Kind, start: Callable[[], None]) -> bool:
+    def begin(
+        self, session: Session, kind: Kind, start: Callable[[], None], withdrawal: Withdrawal | None = None
+    ) -> bool:
         """Start a request now or later; `done` must follow once. False when too many of the session wait already."""
         line = self._lines.setdefault((session.container, kind), _Line())
         number = session.number
@@ -64,8 +73,25 @@ class OpenRequests:
         queue = line.queued.setdefault(number, deque())
         if len(queue) >= MAX_QUEUED:
             return False
-        queue.append(start)
+        queue.append(_Queued(start, withdrawal))
         return True
+
+    def withdraw(self, session: Session, frame: int) -> bool:
+        """Drop an allocation of a session that has not begun, by the frame that asked; say whether there was one."""
+        key = session.container, Kind.ALLOCATION
+        line = self._lines.get(key)
+        queue = line.queued.get(session.number) if line is not None else None
+        if line is None or queue is None:
+            return False
+        for queued in queue:
+            if queued.withdrawal is not None and queued.withdrawal[0] == frame:
+                queue.remove(queued)
+                if not queue:
+                    del line.queued[session.number]
+                queued.withdrawal[1]()
+                self._go_on(key, line)
+                return True
+        return False
 
     def done(self, session: Session, kind: Kind) -> None:
         """End a request of a session; one that was forgotten meanwhile does not count."""
@@ -119,7 +145,7 @@ class OpenRequests:
         if number is None:
             return
         queue = line.queued.pop(number)
-        start = queue.popleft()
+        start = queue.popleft().start
         if queue:
             line.queued[number] = queue  # behind the others
         self._open(line, number)
