@@ -4,12 +4,15 @@ The attackers run at the lowest priority, so that the figures show the scheduler
 """
 
 import contextlib
+import itertools
+import mmap
 import multiprocessing
 import os
 import random
 import select
 import socket
 import statistics
+import struct
 import sys
 import tempfile
 import threading
@@ -50,11 +53,14 @@ def connect(folder: Path, *, blocking: bool = True) -> socket.socket:
     return connection
 
 
-def greet(connection: socket.socket, held: tuple[tuple[bytes, int], ...] = ()) -> None:
-    """Say HELLO, and wait for the answer."""
+def greet(connection: socket.socket, held: tuple[tuple[bytes, int], ...] = ()) -> mmap.mmap:
+    """Say HELLO, wait for the answer, and return the page that came with it. Raises ValueError: none came."""
     connection.sendall(pack(m.Hello(os.getpid(), "bench", "", held), 1))
     _data, descriptors, _flags, _address = socket.recv_fds(connection, 65536, 1)
-    for descriptor in descriptors:
+    [descriptor] = descriptors
+    try:
+        return mmap.mmap(descriptor, PAGE)
+    finally:
         os.close(descriptor)
 
 
@@ -85,6 +91,25 @@ def flood(message: m.Message) -> Callable[[Path], None]:
         repeat(connection, pack(message, 7) * 64)
 
     return attack
+
+
+def scribble(folder: Path) -> None:
+    """Attack by a session that writes words of all sizes into its page, headroom included, and allocates without end.
+
+    Each answer has the scheduler read what stands there.
+    """
+    connection = connect(folder)
+    page = greet(connection)
+    dice = random.Random(1)  # noqa: S311 - no secret
+    words = [[dice.getrandbits(dice.randrange(1, 65)) for _ in range(PAGE // 8)] for _ in range(64)]
+    noise = [struct.pack(f"={PAGE // 8}Q", *each) for each in words]
+
+    def write() -> None:
+        for each in itertools.cycle(noise):
+            page[:] = each
+
+    threading.Thread(target=write, daemon=True).start()
+    repeat(connection, pack(m.Allocate(0, PAGE, "cuMemAlloc"), 7) * 64)
 
 
 def restless(folder: Path) -> None:
@@ -187,6 +212,7 @@ ATTACKS: dict[str, Attack] = {
     "refused allocations": Attack(4, REFUSED),
     "refused allocations, one process in each of 25 containers": Attack(25, REFUSED, containers=25),
     "accepted allocations": Attack(4, flood(m.Allocate(0, PAGE, "cuMemAlloc"))),
+    "pages of noise and accepted allocations": Attack(4, scribble),
     "20 processes with 1,000 waiting allocations each": Attack(20, wait),
     "questions": Attack(4, flood(m.Query(0))),
     "contexts to measure": Attack(4, flood(m.Context(0, 1, 1))),
