@@ -96,20 +96,18 @@ def flood(message: m.Message) -> Callable[[Path], None]:
 def scribble(folder: Path) -> None:
     """Attack by a session that writes words of all sizes into its page, headroom included, and allocates without end.
 
-    Each answer has the scheduler read what stands there.
+    Each answer has the scheduler read what stands there. A thread that only writes would measure the cores that it
+    takes: beside one that writes elsewhere calls are as slow.
     """
     connection = connect(folder)
     page = greet(connection)
+    drain(connection)
     dice = random.Random(1)  # noqa: S311 - no secret
     words = [[dice.getrandbits(dice.randrange(1, 65)) for _ in range(PAGE // 8)] for _ in range(64)]
-    noise = [struct.pack(f"={PAGE // 8}Q", *each) for each in words]
-
-    def write() -> None:
-        for each in itertools.cycle(noise):
-            page[:] = each
-
-    threading.Thread(target=write, daemon=True).start()
-    repeat(connection, pack(m.Allocate(0, PAGE, "cuMemAlloc"), 7) * 64)
+    frames = pack(m.Allocate(0, PAGE, "cuMemAlloc"), 7) * 8
+    for noise in itertools.cycle([struct.pack(f"={PAGE // 8}Q", *each) for each in words]):
+        page[:] = noise
+        connection.sendall(frames)
 
 
 def restless(folder: Path) -> None:
