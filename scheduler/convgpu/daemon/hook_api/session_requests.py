@@ -151,6 +151,7 @@ class SessionRequests:
 
     def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
         if message.flags & AllocateFlag.REFUSED and message.device < len(session.rows):
+            self._lifecycle.begin_look(session, request)
             self._tasks.start(self._judge_refusal(session, request, message))
         else:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)
@@ -158,10 +159,16 @@ class SessionRequests:
     async def _judge_refusal(self, session: Session, request: int, message: m.Allocate) -> None:
         """Pause an allocation that the driver refused because of external memory; reject it for any other cause."""
         device = session.rows[message.device]
-        may_wait = await self._judge.may_wait(device, message.size, session.container)
+        try:
+            may_wait = await self._judge.may_wait(device, message.size, session.container)
+        finally:
+            is_withdrawn = self._lifecycle.end_look(session, request)
         if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
-        if may_wait:
+        if is_withdrawn:
+            self._take_back(session, request, message)
+            self._sessions.requests.done(session, Kind.ALLOCATION)
+        elif may_wait:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)
         else:
             self._lifecycle.reject_as_driver(session, request, device, message.size, message.call)

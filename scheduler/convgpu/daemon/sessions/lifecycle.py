@@ -86,6 +86,7 @@ class SessionLifecycle:
         self._history = history
         self._ended = ended
         self._tasks = BackgroundTasks()
+        self._looked_at: dict[tuple[int, int], bool] = {}  # by session and frame: whether it was withdrawn
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -137,6 +138,7 @@ class SessionLifecycle:
         """Request `size` bytes; the answer has the id of the frame."""
         device = session.rows[row] if row < len(session.rows) else ""
         if self.outliving.is_in_the_way(session.container, device, size):
+            self.begin_look(session, frame)
             self._tasks.start(self._look_and_ask(session, frame, device, size, call))
         else:
             self._ask(session, frame, device, size, call)
@@ -147,8 +149,22 @@ class SessionLifecycle:
             await self.outliving.look(session.container)
         except Exception:  # the process waits for an answer, with no time limit
             log.exception("what %s left cannot be looked at", session.container)
-        if session.number in self._registry.by_number:
+        is_withdrawn = self.end_look(session, frame)
+        if session.number not in self._registry.by_number:
+            return
+        if is_withdrawn:
+            self.reject_as_interrupted(session, frame, device, size, call)
+            self._registry.requests.done(session, Kind.ALLOCATION)
+        else:
             self._ask(session, frame, device, size, call)
+
+    def begin_look(self, session: Session, frame: int) -> None:
+        """Note an allocation for which something is looked at before the machine is asked; `end_look` must follow."""
+        self._looked_at[session.number, frame] = False
+
+    def end_look(self, session: Session, frame: int) -> bool:
+        """Forget it; say whether it was withdrawn meanwhile."""
+        return self._looked_at.pop((session.number, frame), False)
 
     def _ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         request = self._driver.next_number()
@@ -158,6 +174,9 @@ class SessionLifecycle:
 
     def withdraw(self, session: Session, frame: int) -> None:
         """Reject the allocation that a frame of the session asked for, if it waits, or its answer does."""
+        if (session.number, frame) in self._looked_at:
+            self._looked_at[session.number, frame] = True
+            return
         for request, pending in self._registry.pending.items():
             if pending.session is session and pending.frame == frame:
                 self._driver.dispatch(e.AllocationWithdrawn(session.number, request))

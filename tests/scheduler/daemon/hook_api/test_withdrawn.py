@@ -4,6 +4,7 @@ from daemon import GIB, Daemon, Process
 
 from convgpu.daemon.sessions.open_requests import BOUNDS, Kind
 from convgpu.protocol import messages as m
+from convgpu.protocol import wire
 from convgpu.protocol.inspection.messages import Withdraw
 from convgpu.protocol.messages import pack
 from convgpu.protocol.wire import Reason
@@ -24,3 +25,14 @@ def test_one_that_has_not_begun_is_taken_back_at_once_and_those_behind_it_begin(
     holder.end()
     assert process.answer(asked[0]) == m.Accepted(2 * GIB, process.answers[asked[0]].settling)
     assert process.answer(asked[OPEN + 1]) == m.Rejected(Reason.LIMIT, 15 * GIB, 14 * GIB)
+
+
+def test_one_that_is_looked_at_before_it_is_asked_for_is_taken_back(daemon: Daemon) -> None:
+    """The driver refused it, which is judged by NVML's figures first; the program is interrupted meanwhile."""
+    process = Process(daemon.container("a", memory="4g"))
+    process.hello()
+    refused = m.Allocate(0, GIB, "cuMemAlloc", wire.AllocateFlag.REFUSED)
+    for request in range(100, 150):
+        process.socket.sendall(pack(refused, request) + pack(Withdraw(), request))
+        assert process.answer(request) == m.Rejected(Reason.INTERRUPTED, 4 * GIB, 0)
+    assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
