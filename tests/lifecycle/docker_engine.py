@@ -132,6 +132,7 @@ class Engine:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd="/",  # as systemd starts it
                 env={**os.environ, **SPARING},
             )
         wait_for("dockerd answers", self._answers)
