@@ -283,6 +283,7 @@ def test_who_is_still_there_is_told_of_until_it_is_gone(
             (outside / "freezer.state").write_text("THAWED")
             assert process.wait() == -9
             wait_until(lambda: not surviving, "nothing is told of it any more")
+            wait_until(lambda: len(caplog.records) > 1, "its end is logged")
         told = [record.getMessage() for record in caplog.records]
         assert [line.partition(" s")[0].rpartition(" ")[0] for line in told] == [
             "container x was ended",
