@@ -78,12 +78,12 @@ def other_runtime(subject: Subject) -> Iterator[Refusal]:
     container, default = subject.container, subject.host.default_runtime
     if subject.starts or default != RUNTIME or container.runtime in {"", RUNTIME}:
         return
-    devices = container.devices or container.device_rules or container.device_requests
-    if (subject.gpu is not None or subject.volumes or devices) and subject.caller.rules.strict_list is None:
+    may_get_gpu = subject.gpu is not None or bool(subject.volumes) or container.names_devices
+    if may_get_gpu and subject.caller.rules.strict_list is None:
         yield Refusal(
             "runtime",
             f"--runtime {container.runtime:.60} starts it without {RUNTIME}-runtime, which judges each start here.\n"
-            f"Leave it out, {_EXEMPTION}.",
+            f"Leave it out (for a GPU: --gpus), {_EXEMPTION}.",
         )
 
 

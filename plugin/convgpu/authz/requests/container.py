@@ -110,6 +110,11 @@ class ContainerSettings:
     rest: HostConfigRest = field(default_factory=HostConfigRest)
     opaque: tuple[str, ...] = ()
 
+    @property
+    def names_devices(self) -> bool:
+        """Whether it asks for devices, or may open some."""
+        return bool(self.devices or self.device_rules or self.device_requests)
+
 
 def read_request(document: Mapping[str, object]) -> ContainerSettings:
     """Return the container that the body of `POST /containers/create` asks for.

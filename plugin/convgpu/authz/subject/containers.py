@@ -9,6 +9,7 @@ from typing import Any, Final
 from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, environment, read_inspected
+from convgpu.authz.subject.injection import RUNTIME
 from convgpu.authz.subject.large_calls import FEW_THINGS, LargeCalls
 from convgpu.authz.subject.turns import Turns
 from convgpu.runtime.gpu_requests import asking_variable, is_plain
@@ -153,6 +154,10 @@ class ContainerReader:
 
 
 def _depends_on_host(container: ContainerSettings) -> bool:
-    return any(mount.kind == "bind" or mount.options for mount in container.mounts) or (
-        not container.runtime and asking_variable(container.environment) is not None
-    )
+    if any(mount.kind == "bind" or mount.options for mount in container.mounts):
+        return True
+    if not container.runtime:
+        return asking_variable(container.environment) is not None
+    # Another runtime is refused where ours is the default (checks/host.py, `other_runtime`), whatever volume it is.
+    may_get_gpu = container.names_devices or container.volumes_from or any(m.kind == "volume" for m in container.mounts)
+    return container.runtime != RUNTIME and bool(may_get_gpu)
