@@ -45,6 +45,7 @@ class Reconciliation:
         self._folders = folders
         self._wall_clock = wall_clock
         self._removed_orphans = False
+        self._unprepared: set[str] = set()  # running containers whose files could not be seen to
 
     def listed(self, listed: ReportEngineList) -> bool:
         """Compare a list, and return whether any container runs.
@@ -89,16 +90,19 @@ class Reconciliation:
         )
         for mount_id in volume.mounts.keys() - decision.mounts.keys():
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
-        if decision.runs and not container.runs:
-            self._prepare(volume.name)
+        if decision.runs and (not container.runs or volume.name in self._unprepared):
+            self._prepare(volume.name, mounted=container.runs)
         self._containers.apply(container, decision, "listed")
 
-    def _prepare(self, name: str) -> None:
-        """See to the files of a container that runs already. It runs, and others are to be compared, if that fails."""
+    def _prepare(self, name: str, *, mounted: bool) -> None:
+        """See to the files of a container that runs already. If that fails it runs on, and the next list retries."""
         try:
-            self._containers.prepare(name, mounted=False)
+            self._containers.prepare(name, mounted=mounted)
+            self._unprepared.discard(name)
         except OSError as error:
-            log.error("volume %s is in use, and its files cannot be seen to: %s", name, error)
+            if name not in self._unprepared:
+                log.error("volume %s is in use, and its files cannot be seen to: %s", name, error)
+            self._unprepared.add(name)
 
     def _set_engine(self, container: VolumeContainer, users: list[ListedContainer]) -> None:
         """Save the Engine's container of the volume: a running one, or the newest, which the Engine lists first."""

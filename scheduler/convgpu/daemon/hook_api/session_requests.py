@@ -151,7 +151,8 @@ class SessionRequests:
 
     def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
         if message.flags & AllocateFlag.REFUSED and message.device < len(session.rows):
-            self._lifecycle.begin_look(session, request)
+            device = session.rows[message.device]
+            self._lifecycle.begin_look(session, request, device, message.size, message.call)
             self._tasks.start(self._judge_refusal(session, request, message))
         else:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)
@@ -166,7 +167,6 @@ class SessionRequests:
         if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
         if is_withdrawn:
-            self._take_back(session, request, message)
             self._sessions.requests.done(session, Kind.ALLOCATION)
         elif may_wait:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from convgpu.core import events as e
@@ -86,7 +87,8 @@ class SessionLifecycle:
         self._history = history
         self._ended = ended
         self._tasks = BackgroundTasks()
-        self._looked_at: dict[tuple[int, int], bool] = {}  # by session and frame: whether it was withdrawn
+        # By session and frame: who rejects it if it is withdrawn; None: it was.
+        self._looked_at: dict[tuple[int, int], Callable[[], None] | None] = {}
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -138,7 +140,7 @@ class SessionLifecycle:
         """Request `size` bytes; the answer has the id of the frame."""
         device = session.rows[row] if row < len(session.rows) else ""
         if self.outliving.is_in_the_way(session.container, device, size):
-            self.begin_look(session, frame)
+            self.begin_look(session, frame, device, size, call)
             self._tasks.start(self._look_and_ask(session, frame, device, size, call))
         else:
             self._ask(session, frame, device, size, call)
@@ -153,18 +155,18 @@ class SessionLifecycle:
         if session.number not in self._registry.by_number:
             return
         if is_withdrawn:
-            self.reject_as_interrupted(session, frame, device, size, call)
             self._registry.requests.done(session, Kind.ALLOCATION)
         else:
             self._ask(session, frame, device, size, call)
 
-    def begin_look(self, session: Session, frame: int) -> None:
+    def begin_look(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Note an allocation for which something is looked at before the machine is asked; `end_look` must follow."""
-        self._looked_at[session.number, frame] = False
+        reject = partial(self._reject, session, frame, device, size, call, RejectReason.INTERRUPTED)
+        self._looked_at[session.number, frame] = reject
 
     def end_look(self, session: Session, frame: int) -> bool:
-        """Forget it; say whether it was withdrawn meanwhile."""
-        return self._looked_at.pop((session.number, frame), False)
+        """Forget it; say whether it was withdrawn meanwhile, and so has its answer."""
+        return self._looked_at.pop((session.number, frame)) is None
 
     def _ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         request = self._driver.next_number()
@@ -174,8 +176,9 @@ class SessionLifecycle:
 
     def withdraw(self, session: Session, frame: int) -> None:
         """Reject the allocation that a frame of the session asked for, if it waits, or its answer does."""
-        if (session.number, frame) in self._looked_at:
-            self._looked_at[session.number, frame] = True
+        if (reject := self._looked_at.get((session.number, frame))) is not None:
+            self._looked_at[session.number, frame] = None
+            reject()
             return
         for request, pending in self._registry.pending.items():
             if pending.session is session and pending.frame == frame:

@@ -134,7 +134,7 @@ class OpenRequests:
         """Begin what waits, one in each turn of the container; forget a line that nobody stands in."""
         if line.queued:
             self._shares.of(key[0]).call_soon(lambda: self._begin_next(key), key)
-        elif not line.total:
+        elif not line.total and self._lines.get(key) is line:  # what begins may end within
             del self._lines[key]
 
     def _begin_next(self, key: tuple[str, Kind]) -> None:

@@ -116,3 +116,20 @@ def test_the_requests_of_a_session_that_ended_make_room_and_never_begin() -> Non
         assert requests.begun == [(99, number) for number in range(BOUND.session)]
 
     run(check)
+
+
+def test_the_last_one_that_waits_may_be_answered_as_it_begins() -> None:
+    async def check(requests: Requests) -> None:
+        one, failed = session(1), list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
+        for number in range(BOUND.session):
+            assert requests.ask(one, number)
+        assert requests.open.begin(one, Kind.ALLOCATION, lambda: requests.open.done(one, Kind.ALLOCATION))
+        for _ in range(BOUND.session):
+            requests.open.done(one, Kind.ALLOCATION)
+        await requests.settle()
+        assert failed == []
+        assert requests.ask(one, 99)
+        assert requests.begun[-1] == (1, 99)
+
+    run(check)
