@@ -38,6 +38,7 @@ def test_the_engine_is_named_as_for_docker(docker, engine, plugin, before):  # n
     for chosen in (("--context", "lab"), ("-H", engine.host)):
         words = (*chosen, "convgpu", "devices", "--json") if before else ("convgpu", *chosen, "devices", "--json")
         done = docker(*words)
+        assert done.returncode == 0, done.stderr
         assert [device["capacity"] for device in json.loads(done.stdout)] == [16 << 30], done.stderr
     missing = docker("--host", "unix:///nowhere.sock", "convgpu", "ps")
     assert (missing.returncode, "unix:///nowhere.sock does not answer" in missing.stderr) == (3, True)
