@@ -166,7 +166,8 @@ class SessionLifecycle:
 
     def end_look(self, session: Session, frame: int) -> bool:
         """Forget it; say whether it was withdrawn meanwhile, and so has its answer."""
-        return self._looked_at.pop((session.number, frame)) is None
+        key = session.number, frame
+        return key in self._looked_at and self._looked_at.pop(key) is None  # not in: the frame was sent twice
 
     def _ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         request = self._driver.next_number()

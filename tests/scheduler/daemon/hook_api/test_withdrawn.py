@@ -36,3 +36,14 @@ def test_one_that_is_looked_at_before_it_is_asked_for_is_taken_back(daemon: Daem
         process.socket.sendall(pack(refused, request) + pack(Withdraw(), request))
         assert process.answer(request) == m.Rejected(Reason.INTERRUPTED, 4 * GIB, 0)
     assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+
+
+def test_a_frame_that_is_sent_twice_while_it_is_looked_at_harms_nobody(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="4g"))
+    process.hello()
+    refused = m.Allocate(0, GIB, "cuMemAlloc", wire.AllocateFlag.REFUSED)
+    for request in range(100, 100 + 2 * OPEN):
+        process.socket.sendall(pack(refused, request) * 2 + pack(Withdraw(), request))
+        process.answer(request)
+    assert process.ask(m.Allocate(0, 5 * GIB, "cuMemAlloc")) == m.Rejected(Reason.LIMIT, 4 * GIB, 4 * GIB)
+    assert "Traceback" not in daemon.log.read_text()
