@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from docker_engine import Engine
 from raw_engine import RawEngine
-from strict_run import PROGRAM
+from strict_run import ruled_engine
 
 RULES = 'mode = "enforce"\n'
 
@@ -20,18 +20,8 @@ def guard(
     start_engine: Callable[..., AbstractContextManager[Engine]], runtimes: dict[str, dict[str, str]]
 ) -> Iterator[Engine]:
     """The Engine; its plugin and its runtime read the same file of rules."""
-    with start_engine() as engine:
-        rules = engine.directory / "etc/convgpu/rules.toml"
-        rules.parent.mkdir(parents=True)
-        rules.write_text(RULES)
-        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
-        engine("plugin", "enable", "convgpu")
-        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
-        ours = {"path": PROGRAM, "runtimeArgs": words}
-        engine.configure({"runtimes": {**runtimes, "convgpu": ours}, "default-runtime": "convgpu"})
-        engine.configure({"authorization-plugins": ["convgpu"]})
+    with ruled_engine(start_engine, RULES, runtimes) as engine:
         yield engine
-        engine.configure({"authorization-plugins": []})
 
 
 @pytest.fixture(scope="session")

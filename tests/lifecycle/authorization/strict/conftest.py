@@ -12,7 +12,7 @@ import pytest
 import strict_site
 from docker_engine import Engine
 from raw_engine import RawEngine
-from strict_run import API, PROGRAM, body
+from strict_run import API, body, ruled_engine
 
 
 @contextmanager
@@ -41,18 +41,8 @@ def folders() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterator[Engine]:
     """An Engine whose plugin and runtime read one file of strict rules."""
-    with folders(), start_engine() as engine:
-        rules = engine.directory / "etc/convgpu/rules.toml"
-        rules.parent.mkdir(parents=True)
-        rules.write_text(strict_site.RULES)
-        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
-        engine("plugin", "enable", "convgpu")
-        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
-        runtimes = {"convgpu": {"path": PROGRAM, "runtimeArgs": words}}
-        engine.configure({"runtimes": runtimes, "default-runtime": "convgpu"})
-        engine.configure({"authorization-plugins": ["convgpu"]})
+    with folders(), ruled_engine(start_engine, strict_site.RULES) as engine:
         yield engine
-        engine.configure({"authorization-plugins": []})
 
 
 @pytest.fixture(scope="session")

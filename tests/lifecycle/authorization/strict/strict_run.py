@@ -1,13 +1,35 @@
-"""Containers by the raw API, under strict rules."""
+"""Engines whose plugin and runtime read one file of rules, and containers on them by the raw API."""
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from docker_engine import Engine
 from raw_engine import Call, RawEngine
 
 API = "/v1.41"
 PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
+
+
+@contextmanager
+def ruled_engine(
+    start: Callable[..., AbstractContextManager[Engine]], text: str, others: Mapping[str, Any] | None = None
+) -> Iterator[Engine]:
+    """Start an Engine under these rules, with our runtime as its default, and maybe `others`."""
+    with start() as engine:
+        rules = engine.directory / "etc/convgpu/rules.toml"
+        rules.parent.mkdir(parents=True)
+        rules.write_text(text)
+        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
+        engine("plugin", "enable", "convgpu")
+        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
+        runtimes = {**(others or {}), "convgpu": {"path": PROGRAM, "runtimeArgs": words}}
+        engine.configure({"runtimes": runtimes, "default-runtime": "convgpu"})
+        engine.configure({"authorization-plugins": ["convgpu"]})
+        yield engine
+        engine.configure({"authorization-plugins": []})
 
 
 def body(host: dict[str, Any], *command: str) -> dict[str, Any]:
