@@ -128,6 +128,10 @@ class Page:
         """Run JavaScript before anything of the pages that are opened from now on."""
         self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
+    def refuse(self, *addresses: str) -> None:
+        """From now on let requests for these addresses, with `*` for anything, fail, and no others."""
+        self._call("Network.setBlockedURLs", urls=addresses)
+
     def go(self, url: str) -> None:
         """Open another page."""
         self._call("Page.navigate", url=url)

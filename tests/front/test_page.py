@@ -94,6 +94,17 @@ def test_the_scheduler_goes_away_and_comes_back(house, page, picture):
     assert tab.text("#away") == ""
 
 
+@pytest.mark.parametrize("name", ["main.js", "stream.js", "style.css"])
+def test_a_page_of_which_a_file_did_not_come_loads_itself_again(house, browser, name):
+    tab = browser.page("about:blank")
+    tab.refuse(f"*/{name}")
+    tab.go(house.url)
+    tab.wait("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    tab.refuse()
+    tab.wait(f"{LIVE} && getComputedStyle(document.querySelector('#status')).display === 'flex'")
+    tab.close()
+
+
 def test_the_dashboard_ends_and_the_page_says_so(house, page):
     tab = page()
     assert house.stop_dashboard() == 0

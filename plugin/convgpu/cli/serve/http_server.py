@@ -5,7 +5,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 MAX_CONNECTIONS: Final = 64
-IDLE: Final = 10.0  # seconds that a client may take for a request, or to receive a piece of an answer
+IDLE: Final = 10.0  # seconds that a client may take for a line of a request, or to receive a piece of an answer
+# Seconds until the first one. Browsers open connections that they may need: one that is closed before is an error to
+# the page that needs it then, unless the browser had seen that. Chromium keeps them for 10 s.
+UNUSED: Final = 60.0
 
 
 class BoundedServer(ThreadingHTTPServer):
@@ -45,7 +48,12 @@ class ReadOnlyHandler(BaseHTTPRequestHandler):
 
     server_version = "convgpu"
     sys_version = ""
-    timeout = IDLE
+    timeout = UNUSED
+
+    def parse_request(self) -> bool:
+        """Read what follows the first line."""
+        self.connection.settimeout(IDLE)
+        return super().parse_request()
 
     def _refuse_method(self) -> None:
         self.say(405, "this is read-only")

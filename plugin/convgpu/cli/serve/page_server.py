@@ -14,7 +14,7 @@ from typing import Final
 
 from convgpu.cli.connect.http_answer import Answer
 from convgpu.cli.serve.feed import Feed
-from convgpu.cli.serve.http_server import IDLE, BoundedServer, ReadOnlyHandler
+from convgpu.cli.serve.http_server import BoundedServer, ReadOnlyHandler
 from convgpu.cli.serve.questions import BadQuestion, Questions
 from convgpu.cli.terminal.errors import Refused, Unavailable
 
@@ -129,8 +129,6 @@ class _Handler(ReadOnlyHandler):
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
-            # A reader that takes nothing for that long is gone.
-            self.connection.settimeout(IDLE)
             self._send_updates()
 
     def _send_updates(self) -> None:
