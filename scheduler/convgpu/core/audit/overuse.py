@@ -1,9 +1,9 @@
 """Overuse: whether containers were above their limits, or took what others have, for too long; pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, TypeVar
 
 from convgpu.core.audit.attribution import TOLERATED
 
@@ -14,10 +14,13 @@ NO_MOMENT: Final = 0.15
 # Seconds between looks at a device whose time is spent: while somebody is above the limit, and else.
 _LOOK_TWICE: Final = 0.2
 _LOOK_OFTEN: Final = 0.5
+# Seconds without something that are no end of it: a look that a container disturbs does not see all of its memory.
+_NO_END: Final = 5.0
 # The part of an interval after which the next look comes on average, from the moment on at which it may come.
 _MEAN: Final = 0.75
 
 OveruseRow = tuple[str, str]  # container, device
+Name = TypeVar("Name", bound=Hashable)
 
 
 def next_look(interval: float, chance: float) -> float:
@@ -33,6 +36,22 @@ def next_look(interval: float, chance: float) -> float:
     """
     soonest = min(NO_MOMENT, interval / 2)
     return min(interval, soonest - interval * _MEAN * math.log(1 - chance))
+
+
+class Spells:
+    """Tells what begins, of names that looks find or do not find; some seconds without one are no end of it."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, float] = {}  # when each was found last
+        self._at = 0.0
+
+    def begun(self, found: AbstractSet[Name], now: float) -> set[Name]:
+        """Take what a look finds, at seconds on any clock; return what no look found some seconds before."""
+        self._last = {name: at for name, at in self._last.items() if at == self._at or now - at < _NO_END}
+        self._at = now
+        fresh = {name for name in found if name not in self._last}
+        self._last |= dict.fromkeys(found, now)
+        return fresh
 
 
 class TakenReserves:
@@ -117,6 +136,7 @@ class OveruseBudget:
         self._known_as: Mapping[str, str] = {}
         self._places: dict[str, set[str]] = {}  # where each container was above its limit
         self._since: dict[OveruseRow, float] = {}
+        self._spells = Spells()
         self._at = 0.0
 
     def update(
@@ -129,7 +149,7 @@ class OveruseBudget:
         """Take what a look finds; return who is above a limit since this one, and who has been so for too long.
 
         Args:
-            over: who is above a limit where.
+            over: who is above a limit where; who was so some seconds before is not named again.
             now: seconds on any clock.
             unjudged: devices that somebody uses of whom it is not known yet whether that is permitted.
             known_as: another name of those that have two, by which their time is counted: without a limit on a device a
@@ -142,9 +162,10 @@ class OveruseBudget:
         for row in over:
             self._places.setdefault(self._name_of(row), set()).add(row[1])
         self._places = {name: self._places[name] for name in self._containers.running}
-        fresh = set(over - self._since.keys())
         self._since = {row: self._since.get(row, now) for row in over}
-        return fresh, {row for row, since in self._since.items() if self._is_spent(row) and self._is_long(now - since)}
+        return self._spells.begun(over, now), {
+            row for row, since in self._since.items() if self._is_spent(row) and self._is_long(now - since)
+        }
 
     def _is_long(self, seconds: float) -> bool:
         return seconds >= self._is_no_moment

@@ -75,8 +75,8 @@ class Enforcement:
         self._overuse.tell(fresh & limited, found.over)
         self._unlimited.tell(fresh & unpermitted)
         expired = {name for name, _ in due & limited} | {name for name, _ in found.over if name in found.forgers}
-        self._overuse.stop(expired if self._stops else frozenset(), found.over, index)
-        self._unlimited.stop({own for own, _ in due & unpermitted}, index)
+        self._overuse.stop(expired if self._stops else frozenset(), found.over, index, now)
+        self._unlimited.stop({own for own, _ in due & unpermitted}, index, now)
 
     @property
     def spent(self) -> set[str]:

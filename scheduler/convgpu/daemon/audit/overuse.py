@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from convgpu.core.audit.overuse import OveruseRow
+from convgpu.core.audit.overuse import OveruseRow, Spells
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.ends.terminate import Order, end_connected
@@ -62,7 +62,7 @@ class OveruseEnforcer:
         self._report = report
         self._rules = rules
         self._ender = ender
-        self._stopped: AbstractSet[str] = frozenset()
+        self._stopped = Spells()
 
     def tell(self, fresh: AbstractSet[OveruseRow], over: AbstractSet[OveruseRow]) -> None:
         """Say which containers are above their limit, or have taken what others have, since now.
@@ -83,23 +83,24 @@ class OveruseEnforcer:
         """Say whether a container was ended some seconds ago, and has processes still."""
         return not self._ender.is_over(f"container {container}")
 
-    def stop(self, expired: AbstractSet[str], over: AbstractSet[OveruseRow], index: ProcessIndex) -> None:
+    def stop(self, expired: AbstractSet[str], over: AbstractSet[OveruseRow], index: ProcessIndex, now: float) -> None:
         """End containers.
 
         Args:
             expired: containers whose time is over.
             over: (container, device) above its limit; who is not among them took what others have.
             index: of processes, as of now.
+            now: seconds on any clock.
         """
+        fresh = self._stopped.begun(expired, now)
         for container in sorted(expired):
-            if container not in self._stopped:
+            if container in fresh:
                 is_over = any(name == container for name, _ in over)
                 log.warning(_STOPPED, container, _ABOVE if is_over else _TOOK, self._rules.after)
                 reason = "overuse" if is_over else "taken"
                 self._history.add(EventKind.STOPPED, container, "audit", reason=reason)
             end_connected(session.process for session in self._sessions.of(container))
             self._ender.end(f"container {container}", Order(partial(_is_of, index, container), index.container_of))
-        self._stopped = expired
 
 
 def _is_of(index: ProcessIndex, container: str, pid: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from convgpu.core.audit.overuse import OveruseRow
+from convgpu.core.audit.overuse import OveruseRow, Spells
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.ends.survivors import Ender
@@ -56,7 +56,7 @@ class UnlimitedContainers:
         self._starts: dict[str, tuple[AbstractSet[int], int]] = {}  # pids when it was looked for, and the first start
         self._verdicts: dict[str, UnlimitedVerdict] = {}
         self._seen: dict[str, tuple[float, float]] = {}  # when each was seen first, and last
-        self._ended: AbstractSet[str] = frozenset()
+        self._ended = Spells()
 
     def see(self, device: str, found: Sequence[Unlimited]) -> None:
         """Take what a sample of a device shows."""
@@ -111,8 +111,9 @@ class UnlimitedContainers:
             else:
                 log.warning(_WARNING, own, device, self._rules.after)
 
-    def stop(self, due: AbstractSet[str], index: ProcessIndex) -> None:
-        """End containers, by their ids."""
+    def stop(self, due: AbstractSet[str], index: ProcessIndex, now: float) -> None:
+        """End containers, by their ids; `now`: seconds on any clock."""
+        fresh = self._ended.begun(due, now)
         seen = {one.id: one for found in self._found.values() for one in found}
         for own in sorted(due):
             if pid := seen[own].pid:
@@ -120,11 +121,10 @@ class UnlimitedContainers:
                 is_still = partial(_is_still, index, self._starts[own][1])
                 self._ender.end(f"the host's {own}", Order(is_still, index.container_of, partial(_only, pid)))
                 continue
-            if own not in self._ended:
+            if own in fresh:
                 log.warning(_STOPPED, own, self._rules.after)
                 self._history.add(EventKind.STOPPED, seen[own].name, "audit", reason="unlimited")
             self._ender.end(f"container {own}", Order(partial(_is_in, index, own), index.container_of))
-        self._ended = due
 
     async def _look_for_starts(self, pids: Mapping[str, AbstractSet[int]], index: ProcessIndex) -> None:
         """Learn when containers started, where other processes of them use devices than before."""

@@ -23,8 +23,11 @@ def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
     assert budget.update({two, other}, 10.2) == (set(), {two})
     assert budget.update({other}, 10.4) == (set(), set())
     assert budget.pause == 0.5
-    assert budget.update({one}, 10.6) == ({one}, set())
+    assert budget.update({one}, 10.6) == (set(), set())  # it was named 0.6 s before
     assert budget.update(set(), 10.8) == (set(), set())  # it was a moment
+    assert budget.update({one}, 15.5) == (set(), set())
+    assert budget.update(set(), 15.7) == (set(), set())
+    assert budget.update({one}, 21.0) == ({one}, set())
 
 
 def test_who_is_not_judged_yet_takes_time_and_is_not_ended() -> None:
@@ -68,7 +71,7 @@ def test_who_has_a_limit_on_one_device_and_none_on_another_has_one_time_as_well(
             budget.update({(("volume", "id")[number % 2], f"gpu{number % 2}")}, number * 2.0, known_as=names)[1]
             == set()
         )
-    assert budget.update({("id", "gpu1")}, 10.0, known_as=names) == ({("id", "gpu1")}, set())
+    assert budget.update({("id", "gpu1")}, 10.0, known_as=names) == (set(), set())
     assert budget.update({("id", "gpu1")}, 10.2, known_as=names) == (set(), {("id", "gpu1")})
     assert budget.update({("other", "gpu1")}, 10.4, known_as=names) == ({("other", "gpu1")}, set())
 
@@ -140,7 +143,7 @@ def test_no_more_is_remembered_than_who_is_above_the_limit_and_what_was_overused
     budget = OveruseBudget(10.0)
     for number in range(1000):
         budget.update({(f"c{number}", "gpu")}, number * 2.0)
-    assert (len(budget._devices.running), len(budget._since)) == (1, 1)
+    assert (len(budget._devices.running), len(budget._since), len(budget._spells._last)) == (1, 1, 3)
     assert len(budget._containers.running) == len(budget._places) == 6  # 2 s each, which are forgotten after 10
     budget.update(set(), 3000.0)
     budget.update(set(), 4000.0)

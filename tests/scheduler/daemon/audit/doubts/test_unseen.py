@@ -92,7 +92,8 @@ def test_what_is_made_of_a_dead_process_that_had_nothing_is_its_containers(
             with program(daemon, NAMESPACE, taking, str(taking), str(twin), then) as taker:
                 assert said(taker) == "\n"
                 taker.wait(60)
-        assert [event["container"] for event in daemon.events("overused", "stopped")] == ["b", "b"]
+        events = [(event["kind"], event["container"]) for event in daemon.events("overused", "stopped")]
+        assert events == [("overused", "b"), ("stopped", "b")]
         [overused] = daemon.events("overused")
         assert 0 <= 5 * GIB + CONTEXT - overused["size"] <= UNCOUNTED
         wait_until(lambda: usage(daemon, "b") == 0, "it is free")
