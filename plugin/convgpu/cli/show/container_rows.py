@@ -109,9 +109,9 @@ def without_limit(devices: Iterable[Device]) -> list[str]:
             if one.is_left:
                 continue
             why = "" if one.kept is None else f"; {one.kept or 'nothing permits it, so CONVGPU_OVERUSE=stop ends it'}"
-            lines.append(
-                f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index} without a limit{why}"
-            )
+            # Within the limit that its first session will have, it is not judged.
+            has = " without a limit" if one.id else ", where its limit does not count yet: it uses no hook"
+            lines.append(f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index}{has}{why}")
     return lines
 
 

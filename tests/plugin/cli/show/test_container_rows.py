@@ -259,7 +259,7 @@ def test_containers_without_a_limit_are_named_with_what_becomes_of_them() -> Non
         f"container {'2' * 12} holds 1GiB of GPU 1 without a limit; {ended}",
         f"container {'3' * 12} holds 1GiB of GPU 1 without a limit",
         "the host's program 7 holds 1GiB of GPU 0, which its user may not open, so it is ended",
-        "container volume holds 1GiB of GPU 0 without a limit",
+        "container volume holds 1GiB of GPU 0, where its limit does not count yet: it uses no hook",
     ]
     assert left_behind((first, second, third)) == [
         f"{'4' * 12} left 1GiB of GPU 0 behind: it has ended; was sent one: 7 'bus' on the host"
