@@ -47,6 +47,7 @@ class Row:
         refused: CUDA_ERROR_OUT_OF_MEMORY is the answer.
         only_on_cards: the simulated driver lacks calls that it makes.
         tolerated: bytes above the limit.
+        undone: it may be above the limit until what the call took is measured, and given back.
     """
 
     what: str
@@ -56,6 +57,7 @@ class Row:
     before: str = ""
     only_on_cards: bool = False
     tolerated: int = TOLERATED
+    undone: bool = False
 
 
 OBTAINED = {
@@ -125,6 +127,8 @@ ROWS = [
     Row("a module of PTX with 1 GiB of variables, used", f"variables ptx {GIB} module", refused=False),
     Row("a library of PTX with 3 GiB of variables", f"variables ptx {3 * GIB} library"),
     Row("a library of PTX with 1 GiB of variables, used", f"variables ptx {GIB} library", refused=False),
+    Row("a library of 1.75 GiB, eagerly in two contexts", f"eager {7 * GIB // 4}", limit=4 * GIB, undone=True),
+    Row("the same of 1 GiB, used in both", f"eager {GIB}", refused=False, limit=4 * GIB),
     Row("memory exported and released, the descriptors kept", f"kept exported {256 * MIB}"),
     Row("the same, imported, of which a dma-buf is kept", f"kept imported {256 * MIB}"),
     Row("memory freed of which a dma-buf is kept", f"kept dmabuf {256 * MIB}"),
@@ -187,7 +191,7 @@ def judge(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int) -> 
         return f"expected {wanted}"
     if lasting > row.limit + row.tolerated:
         return "above the limit, and stays"
-    return "above the limit" if peak > row.limit + row.tolerated else ""
+    return "above the limit" if peak > row.limit + row.tolerated and not row.undone else ""
 
 
 def show(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int, wrong: str) -> None:

@@ -171,6 +171,22 @@ def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
         yield "cuLaunchKernel", cuda.launch(cuda.function(made, image[1], library))
 
 
+def eager(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Load a library whose variables come to both contexts at once, and launch its kernel in both."""
+    here, there = c_void_p(), c_void_p()
+    cuda.must("cuCtxGetCurrent", byref(here))
+    cuda.must("cuCtxCreate_v2", byref(there), 0, 0)
+    image = images.cubin(int(size), cuda)
+    result, library = cuda.load(image[0], library=True)
+    yield "cuLibraryLoadData", result
+    if result == 0:
+        kernel = cuda.function(library, image[1], library=True)
+        for context in (here, there):
+            cuda.must("cuCtxSetCurrent", context)
+            cuda.must("cuMemAlloc_v2", byref(cuda.out), c_size_t(4096))  # where the kernel writes
+            yield "cuLaunchKernel", cuda.launch(kernel)
+
+
 def exported(cuda: Cuda, size: int) -> Answer:
     """Make memory, export it, and release it."""
     handle, descriptor = c_uint64(), c_int()
@@ -304,6 +320,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "pooled": pooled,
     "sparse": sparse,
     "variables": variables,
+    "eager": eager,
     "kept": kept,
     "leave": leave,
     "left": left,
@@ -314,6 +331,8 @@ def main() -> None:
     """Go that way, and stay."""
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)  # where kernels print
+        if sys.argv[1] == "eager":
+            os.environ["CUDA_MODULE_LOADING"] = "EAGER"  # the driver reads it in cuInit
         cuda = Cuda()
         print(json.dumps(list(WAYS[sys.argv[1]](cuda, *sys.argv[2:]))), file=answers, flush=True)
     sys.stdin.read()
