@@ -16,7 +16,6 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.system.procfs import start_time
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import PAGE_SIZE
 from convgpu.protocol import messages as m
@@ -45,12 +44,20 @@ class PendingHello:
         connection: to answer on.
         request: id of the frame to answer.
         message: as the process sent it.
+        started: when the process did, in clock ticks since boot; 0 if it has ended. Asked once: it takes as long as all
+            the rest of an answer (`bounded_looks`).
     """
 
     container: str
     connection: Connection
     request: int
     message: m.Hello
+    started: int
+
+    @property
+    def pid(self) -> int:
+        """The process's pid; 0 when it is not visible here."""
+        return self.connection.pid
 
     @property
     def held(self) -> dict[str, int]:
@@ -105,14 +112,14 @@ class Handshake:
         Raises:
             ProtocolError: the container has too many processes.
         """
-        container, pid = hello.container, hello.connection.pid
-        previous = self._sessions.find(container, pid, start_time(pid))
+        container = hello.container
+        previous = self._sessions.find(container, hello.pid, hello.started)
         if previous is not None:
             return bool(hello.held) and isinstance(previous.connection, Absent)
         if len(self._sessions.of(container)) >= MAX_SESSIONS:
             text = f"more than {MAX_SESSIONS} processes of this container use ConvGPU: end some"
             raise ProtocolError(Failure.ORDER, text, hello.request)
-        return bool(hello.held) and (bool(pid) or not self._machine.recovering)
+        return bool(hello.held) and (bool(hello.pid) or not self._machine.recovering)
 
     async def count(self, hello: PendingHello) -> dict[str, Counted]:
         """Return the driver's count for a process on each device that it claims.
@@ -121,9 +128,8 @@ class Handshake:
         driver counts for nobody. An unknown count is then the claim itself; else 0.
         """
         known = hello.held.keys() & self._machine.devices
-        pid = hello.connection.pid
-        counted = self._with_copies(hello, await self._contexts.held_on_each(known, pid))
-        if not self._machine.recovering and self._sessions.find(hello.container, pid, start_time(pid)) is None:
+        counted = self._with_copies(hello, await self._contexts.held_on_each(known, hello.pid))
+        if not self._machine.recovering and self._sessions.find(hello.container, hello.pid, hello.started) is None:
             return {uuid: Counted(size or 0, 0) for uuid, size in counted.items()}
         unowned = {uuid: await self._contexts.unowned(uuid) for uuid in counted}
         return {
@@ -137,8 +143,7 @@ class Handshake:
         """
         if not self._factory.fixed.may_leave(hello.container):
             return counted
-        pid = hello.connection.pid
-        copies = self._factory.fixed.copies_of(hello.container, pid, start_time(pid))
+        copies = self._factory.fixed.copies_of(hello.container, hello.pid, hello.started)
         if copies is None:
             return dict.fromkeys(counted)
         return {uuid: None if size is None else size + copies.get(uuid, 0) for uuid, size in counted.items()}
@@ -152,8 +157,7 @@ class Handshake:
         """
         self._containers.declare(hello.container, hello.message.memory)
         self._place(hello)
-        pid = hello.connection.pid
-        identity = PreviousSession(pid, start_time(pid), hello.container, hello.message.program)
+        identity = PreviousSession(hello.pid, hello.started, hello.container, hello.message.program)
         session = self._factory.make(hello.connection, hello.connection.open_process(), identity, hello.message.pid)
         self._save(identity)
         return session

@@ -118,7 +118,7 @@ class HookServer:
         elif connection in self._counting:
             raise not_allowed(message, request)
         elif isinstance(message, m.Hello):
-            self._hello(PendingHello(container, connection, request, message))
+            self._hello(PendingHello(container, connection, request, message, start_time(connection.pid)))
         else:
             raise ProtocolError(Failure.ORDER, f"{type(message).__name__} before HELLO", request)
 
@@ -140,8 +140,7 @@ class HookServer:
             self._admit(hello, None)
 
     def _is_known(self, hello: PendingHello) -> bool:
-        pid = hello.connection.pid
-        return self._sessions.find(hello.container, pid, start_time(pid)) is not None
+        return self._sessions.find(hello.container, hello.pid, hello.started) is not None
 
     async def _count_and_admit(self, hello: PendingHello) -> None:
         counted = await self._handshake.count(hello)

@@ -20,6 +20,7 @@ class SessionRegistry:
         self.pending: dict[int, PendingAllocation] = {}
         self._machine = machine
         self._by_container: dict[str, dict[int, Session]] = {}
+        self._by_process: dict[tuple[str, int, int], Session] = {}
         self._last_removed: Session | None = None
         self._peaks: dict[tuple[str, str], int] = {}
 
@@ -28,6 +29,7 @@ class SessionRegistry:
     def add(self, session: Session) -> None:
         """Add a session with the limits of its container; a process that was alone learns that it is not any more."""
         self.by_number[session.number] = session
+        self._by_process[_process_of(session)] = session
         others = self._by_container.setdefault(session.container, {})
         others[session.number] = session
         self._publish(session.container, list(others.values()) if len(others) == 2 else [session])
@@ -37,6 +39,8 @@ class SessionRegistry:
         del self.by_number[session.number]
         others = self._by_container[session.container]
         del others[session.number]
+        if self._by_process.get(_process_of(session)) is session:
+            del self._by_process[_process_of(session)]
         if not others:
             del self._by_container[session.container]
         self.requests.forget(session)
@@ -51,10 +55,7 @@ class SessionRegistry:
 
     def find(self, container: str, pid: int, started: int) -> Session | None:
         """Return the session of a process by its pid, None if it has none or its pid is not visible here."""
-        if not pid:
-            return None
-        matches = (session for session in self.of(container) if (session.pid, session.started) == (pid, started))
-        return next(matches, None)
+        return self._by_process.get((container, pid, started)) if pid else None
 
     def of(self, container: str) -> list[Session]:
         """Return the container's sessions, oldest first."""
@@ -132,3 +133,7 @@ class SessionRegistry:
     def lease(self, session: Session, device: str) -> int:
         """Return the lease of a process on a device, in bytes."""
         return self._machine.lease(session.number, device)
+
+
+def _process_of(session: Session) -> tuple[str, int, int]:
+    return session.container, session.pid, session.started

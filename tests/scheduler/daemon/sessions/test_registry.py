@@ -47,6 +47,11 @@ def test_a_session_belongs_to_a_pid_and_its_start(sessions: SessionRegistry) -> 
     session, _page = add(sessions, 1)
     assert sessions.find("a", 7, 100) is session
     assert [sessions.find(*one) for one in (("a", 7, 101), ("b", 7, 100), ("a", 8, 100), ("a", 0, 0))] == [None] * 4
+    later, _page = add(sessions, 2)  # the process came again, and its first connection ends late
+    sessions.remove(session)
+    assert sessions.find("a", 7, 100) is later
+    sessions.remove(later)
+    assert sessions.find("a", 7, 100) is None
 
 
 def test_a_process_learns_of_others_only_whether_there_are_any(sessions: SessionRegistry) -> None:
