@@ -44,8 +44,8 @@ class PendingHello:
         connection: to answer on.
         request: id of the frame to answer.
         message: as the process sent it.
-        started: when the process did, in clock ticks since boot; 0 if it has ended. Asked once: it takes as long as all
-            the rest of an answer (`bounded_looks`).
+        started: when the process did, in clock ticks since boot; 0 if it has ended. Asked once, for that waits for
+            another thread (`bounded_looks`).
     """
 
     container: str

@@ -6,6 +6,6 @@ document.addEventListener("DOMContentLoaded", function () {
 });
 // Without one of its files the page would say "connecting" for ever. Such an event does not bubble.
 window.addEventListener("error", function (event) {
-  var name = event.target.tagName;
-  if (name === "SCRIPT" || name === "LINK") setTimeout(function () { location.reload(); }, 2000);
+  var part = event.target;
+  if (part.tagName === "SCRIPT" || part.rel === "stylesheet") setTimeout(function () { location.reload(); }, 2000);
 }, true);
