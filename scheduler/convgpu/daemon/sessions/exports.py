@@ -6,6 +6,7 @@ numbers of the descriptors, or counts as open until the end (docs/decisions/0207
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -105,6 +106,7 @@ class Exports:
     _expected: _Rows = field(default_factory=_Rows)  # which the driver may have made by now
     _doubts: Counter[str] = field(default_factory=Counter)
     _entries: int = 0
+    _looking: threading.Lock = field(default_factory=threading.Lock)  # for who forgets what is closed
 
     @property
     def looked_at_with(self) -> str:
@@ -195,8 +197,18 @@ class Exports:
         self._count(-self._entries)
 
     def forget_closed(self, seconds: float) -> None:
-        """Forget what nobody has any more, for so many seconds."""
-        end = time.monotonic() + seconds
+        """Forget what nobody has any more, for so many seconds.
+
+        Two looks may come to it at once, when its container is removed meanwhile: the other one leaves it out.
+        """
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._forget_closed(time.monotonic() + seconds)
+        finally:
+            self._looking.release()
+
+    def _forget_closed(self, end: float) -> None:
         rows = self._rows.by_name
         for name, row in list(rows.items()):
             if time.monotonic() > end:

@@ -262,7 +262,12 @@ class OutlivingMemory:
         return account is not None and account.held - left + size <= account.limit < account.held + size
 
     async def look(self, container: str) -> None:
-        """Look at what a container left: what is closed by now is not in the way of its next process."""
+        """Look at what a container left: what is closed by now is not in the way of its next process.
+
+        A look that has begun may be past what was closed since, and does not know who ended since: one follows it.
+        """
+        if (begun := self._looks.get(container)) is not None:
+            await asyncio.wait([begun])
         await asyncio.shield(self._begin_look(container))
 
     def _follow(self, exports: Exports) -> None:

@@ -9,7 +9,8 @@ import pytest
 from exporting_host import GIB, Check, Host
 
 from convgpu.core import events as e
-from convgpu.daemon.sessions.exports import MOST_INSTANCES
+from convgpu.daemon.sessions.exports import MOST_INSTANCES, Exports
+from convgpu.daemon.system.processes.epoll_entries import has_entry
 from convgpu.protocol.inspection.messages import EXPECTED, Exported
 
 
@@ -154,4 +155,33 @@ def test_what_a_container_tells_of_takes_no_more_room_for_many_processes(
         host.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
         assert await host.charged() == [0, 0]
 
+    on_host(check)
+
+
+def test_two_looks_at_once_are_not_in_each_others_way(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its container and one of those that were removed, when that happens between them."""
+
+    async def check(host: Host) -> None:
+        exports = Exports("a", most={"gpu": GIB})
+        [number, kept] = host.export()
+        exports.copies[(1, 1)] = os.dup(host.instance.fileno())
+        exports.note(Exported(7, GIB, 0, 1, number, 1), "gpu")
+
+        def has_entry(copy: int, number: int) -> bool:
+            is_open = found(copy, number)
+            monkeypatch.setattr("convgpu.daemon.sessions.exports.has_entry", found)
+            os.close(kept)
+            exports.forget_closed(60)
+            return is_open
+
+        monkeypatch.setattr("convgpu.daemon.sessions.exports.has_entry", has_entry)
+        exports.forget_closed(60)
+        assert exports.sizes()["gpu"] == GIB  # it was open when it was looked at
+        exports.forget_closed(60)
+        assert exports.sizes()["gpu"] == 0
+        exports.close()
+
+    found = has_entry
     on_host(check)

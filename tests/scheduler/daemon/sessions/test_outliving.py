@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -11,7 +11,8 @@ import pytest
 from exporting_host import GIB, Check, Host
 
 from convgpu.core import events as e
-from convgpu.daemon.sessions.exports import UNKNOWN
+from convgpu.daemon.sessions.exports import UNKNOWN, Exports
+from convgpu.daemon.sessions.outliving import _forget_closed
 
 
 def test_it_is_charged_as_long_as_somebody_has_it(on_host: Callable[[Check], None]) -> None:
@@ -233,6 +234,40 @@ def test_it_is_looked_at_again_and_again(on_host: Callable[[Check], None], monke
         while host.outliving.stays("gpu"):
             await asyncio.sleep(0)
         assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
+def test_a_look_that_has_begun_is_followed_by_another(
+    on_host: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be past what was closed since, and does not know of a process that ended since."""
+    is_past, goes_on = threading.Event(), threading.Event()
+
+    def forget_closed(left: Sequence[Exports]) -> None:
+        _forget_closed(left)
+        is_past.set()
+        goes_on.wait()
+
+    monkeypatch.setattr("convgpu.daemon.sessions.outliving._forget_closed", forget_closed)
+
+    async def check(host: Host) -> None:
+        kept = []
+        for _ in range(2):
+            session = host.session("a", GIB)
+            number, descriptor = host.export()
+            kept.append(descriptor)
+            await host.tell(session, 7, GIB, number)
+            host.end(session, GIB)
+            if len(kept) == 1:
+                await asyncio.to_thread(is_past.wait)
+        for descriptor in kept:
+            os.close(descriptor)
+        looks = [asyncio.ensure_future(host.outliving.look("a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(*looks)
+        assert host.outliving.stays("gpu") == 0
 
     on_host(check)
 
