@@ -62,6 +62,7 @@ class Connection:
         self._read_size = min(_READ_SIZE, max_frame)  # bounds the time that other connections wait
         self.closed = False
         self._is_deaf = False  # nobody reads what is sent
+        self._is_held = False
         share.add_reader(sock.fileno(), self._readable)
 
     def open_process(self) -> int | None:
@@ -134,6 +135,17 @@ class Connection:
             log.warning("connection of pid %d closed: %s", self.pid, why)
         self._on_end(self)
 
+    def hold(self) -> None:
+        """Handle and read no more after this message, until `go_on`."""
+        self._is_held = True
+        self._share.remove_reader(self._sock.fileno())
+
+    def go_on(self) -> None:
+        """Handle what has come since `hold`, and read again."""
+        if self._is_held and not self.closed:
+            self._is_held = False
+            self._share.call_soon(self._handle_rest)
+
     def _readable(self) -> None:
         try:
             data = self._receive(self._read_size)
@@ -147,7 +159,7 @@ class Connection:
             return
         self._stream.feed(data)
         self._handle()
-        if self._stream and not self._share.has_time and not self.closed:
+        if self._stream and not self._share.has_time and not self.closed and not self._is_held:
             self._share.remove_reader(self._sock.fileno())
             self._share.call_soon(self._handle_rest)
 
@@ -155,7 +167,7 @@ class Connection:
         if self.closed:
             return
         self._handle()
-        if self.closed:
+        if self.closed or self._is_held:
             return
         if self._stream and not self._share.has_time:
             self._share.call_soon(self._handle_rest)
@@ -168,7 +180,7 @@ class Connection:
             while (received := self._stream.take()) is not None:
                 if not (self._is_deaf and isinstance(received[1], _QUESTIONS)):
                     self._on_message(self, *received)
-                if self.closed or not self._share.has_time:
+                if self.closed or self._is_held or not self._share.has_time:
                     return
         except ProtocolError as error:
             self.fail(error)
