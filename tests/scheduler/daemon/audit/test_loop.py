@@ -165,7 +165,8 @@ def test_a_container_that_pauses_above_its_limit_is_ended_all_the_same(tmp_path:
         folder = daemon.container("a", memory="2g")
         with running(folder, HOOKED, bursts, apart=True) as greedy:
             wait_until(lambda: greedy.poll() is not None, "all its processes are ended")
-        [overused], [stopped] = daemon.events("overused"), daemon.events("stopped")
+        # On a slow machine looks can miss it for some seconds: then it is told again.
+        overused, [stopped] = daemon.events("overused")[0], daemon.events("stopped")
         assert (stopped["container"], stopped["reason"]) == ("a", "overuse")
         # Without a pause that an audit saw, it would have been a second.
         assert float(str(stopped["time"])) - float(str(overused["time"])) > 1.15
