@@ -1,6 +1,7 @@
 """The scripts that keep the house: sizes, and the notes of a release."""
 
 import importlib.util
+import re
 from importlib.machinery import SourceFileLoader
 from pathlib import Path, PurePath
 from types import ModuleType
@@ -41,6 +42,21 @@ def test_what_is_as_it_should_be_is_not_found():
     for path, text in {"a.py": "def f():\n" + "    pass\n" * 39, "a.c": "int f(void)\n{\n" + "\n" * 57 + "}\n"}.items():
         assert list(house.text_faults(PurePath(path), text)) == []
     assert list(house.folder_faults([PurePath(f"a/{number}") for number in range(15)])) == []
+
+
+def test_types_are_worked_out_where_there_is_one_thread():
+    """msgspec crashes where two threads use a type for the first time (docs/decisions/0229)."""
+    root = SCRIPTS.parent
+    files = [file for folder in ("plugin", "scheduler") for file in (root / folder).rglob("*.py")]
+    found = [
+        f"{file.relative_to(root)}: {line.strip()}"
+        for file in files
+        for line in file.read_text().splitlines()
+        if re.search(r"\bjson\.decode\(.*type=(\w+\[)?(_?[A-Z]|\w+\.answer_type)", line)
+        or re.match(r"\s+.*\bjson\.Decoder\((?!request\.answer_type)", line)
+    ]
+    assert len(files) > 400
+    assert found == []
 
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Added\n- a\n"

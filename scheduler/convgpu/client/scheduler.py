@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from convgpu.protocol.records import Container
-from convgpu.protocol.requests import AnswerT, ListContainers, Request
+from convgpu.protocol.requests import AnswerT, ListContainers, Request, read_answer
 
 
 class SchedulerRefused(Exception):  # noqa: N818 - it is an answer, not an accident
@@ -40,7 +40,7 @@ class Scheduler(ABC):
     def ask(self, request: Request[AnswerT]) -> AnswerT:
         """Return the answer."""
         try:
-            return msgspec.json.decode(self.ask_json(request), type=request.answer_type())
+            return read_answer(request, self.ask_json(request))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise AnswerNotUnderstood(f"the answer to {request.operation!r} is not understood: {error}") from error
 

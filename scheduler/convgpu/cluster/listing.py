@@ -83,13 +83,16 @@ class _Jobs(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...] = ()
 
 
+_JOBS: Final = msgspec.json.Decoder(_Jobs)
+
+
 def read_jobs(text: str | bytes) -> list[Job]:
     """Return the jobs of a document.
 
     Raises:
         ValueError: it is none of Slurm's.
     """
-    return list(msgspec.json.decode(text, type=_Jobs).jobs)
+    return list(_JOBS.decode(text).jobs)
 
 
 def with_comments(jobs: Sequence[Job], told: str) -> list[Job]:

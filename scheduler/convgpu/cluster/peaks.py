@@ -20,13 +20,16 @@ class _Nodes(msgspec.Struct, frozen=True):
     nodes: tuple[_Node, ...] = ()
 
 
+_NODES: Final = msgspec.json.Decoder(_Nodes)
+
+
 def extra_of(text: str | bytes) -> str:
     """Return the field Extra of the one node of `scontrol show node NAME --json`.
 
     Raises:
         ValueError: it is none of Slurm's documents.
     """
-    return next(iter(msgspec.json.decode(text, type=_Nodes).nodes), _Node()).extra
+    return next(iter(_NODES.decode(text).nodes), _Node()).extra
 
 
 def read_peaks(text: str | bytes) -> dict[int, int]:
@@ -39,7 +42,7 @@ def read_peaks(text: str | bytes) -> dict[int, int]:
         ValueError: it is none of Slurm's documents.
     """
     found: dict[int, int] = {}
-    for node in msgspec.json.decode(text, type=_Nodes).nodes:
+    for node in _NODES.decode(text).nodes:
         for job, peak in _parse(node.extra).items():
             found[job] = max(peak, found.get(job, 0))
     return found
@@ -52,7 +55,7 @@ def read_network(text: str | bytes) -> dict[int, tuple[int, int]]:
         ValueError: it is none of Slurm's documents.
     """
     found: dict[int, tuple[int, int]] = {}
-    for node in msgspec.json.decode(text, type=_Nodes).nodes:
+    for node in _NODES.decode(text).nodes:
         for name, figures in _words(node.extra).items():
             job, net, _ = name.partition(_NETWORK)
             received, slash, sent = figures.partition("/")

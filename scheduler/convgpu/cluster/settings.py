@@ -1,5 +1,7 @@
 """The cluster as its nodes see it: what `convgpu slurm setup` found and chose. Pure."""
 
+from typing import Final
+
 import msgspec
 
 from convgpu.cluster.shares import Card
@@ -42,10 +44,13 @@ class Settings(msgspec.Struct, frozen=True):
     networks: dict[str, int] = {}
 
 
+_SETTINGS: Final = msgspec.json.Decoder(Settings)
+
+
 def read_settings(text: str | bytes) -> Settings:
     """Return the settings of a file.
 
     Raises:
         ValueError: the text has another form.
     """
-    return msgspec.json.decode(text, type=Settings)
+    return _SETTINGS.decode(text)

@@ -4,6 +4,7 @@ Each names the type of its answer, one of `records`. Clients send them (`convgpu
 carries them out (`convgpu.daemon.admin_api.server`). Constructors check nothing; `read_request` does.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 import msgspec
@@ -305,7 +306,12 @@ AnyRequest = (
     | JudgeUnlimited
 )
 _OPERATIONS: Final = tuple(str(request.__struct_config__.tag) for request in get_args(AnyRequest))
+# Made here, while there is one thread: msgspec works a type out at its first use, and crashes where another thread uses
+# the same type meanwhile (docs/decisions/0229).
 _DECODER: Final[msgspec.json.Decoder[AnyRequest]] = msgspec.json.Decoder(AnyRequest)
+_ANSWERS: Final[Mapping[type[Request[Any]], msgspec.json.Decoder[Any]]] = {
+    request: msgspec.json.Decoder(request.answer_type()) for request in get_args(AnyRequest)
+}
 
 
 def read_request(body: bytes) -> AnyRequest:
@@ -334,3 +340,12 @@ def write_request(request: Request[Any]) -> bytes:
         return msgspec.json.encode(request)
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(f"{request.operation}: {error}") from error
+
+
+def read_answer(request: Request[AnswerT], text: bytes) -> AnswerT:
+    """Return the answer to a request, of which this is the JSON text.
+
+    Raises:
+        ValueError: it is none of the request's type.
+    """
+    return _ANSWERS[type(request)].decode(text)  # type: ignore[no-any-return]

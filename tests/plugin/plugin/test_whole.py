@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,12 @@ def command_of(pid):
 
 
 def schedulers(process):
-    return {pid for pid in children(process) if b"convgpu.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    found = set()
+    for pid in children(process):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            if b"convgpu.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
 
 
 def test_life_of_a_volume(plugin, session, base, settings):

@@ -1,5 +1,8 @@
 """Administration requests: what is read, and one clear line for everything else."""
 
+import subprocess
+import sys
+
 import pytest
 
 from convgpu.protocol import records
@@ -25,6 +28,32 @@ from convgpu.protocol import requests as r
 )
 def test_what_a_client_writes_is_what_the_scheduler_reads(request_: r.AnyRequest) -> None:
     assert r.read_request(r.write_request(request_)) == request_
+
+
+FIRST_ANSWERS = """
+import sys, threading
+from convgpu.client.scheduler import Scheduler
+from convgpu.protocol.requests import ListContainers
+
+class Empty(Scheduler):
+    def ask_json(self, request):
+        return b'{"containers": []}'
+
+def ask():
+    together.wait()
+    assert Empty().ask(ListContainers()).containers == ()
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(4)
+for _ in range(4):
+    threading.Thread(target=ask).start()
+"""
+
+
+def test_threads_read_the_first_answer_together() -> None:
+    """Who left it to msgspec to work the types out then, crashed 59 of 60 times."""
+    ends = [subprocess.run([sys.executable, "-c", FIRST_ANSWERS], check=False).returncode for _ in range(5)]
+    assert ends == [0] * 5
 
 
 def test_each_request_names_its_answer() -> None:

@@ -15,6 +15,8 @@ _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS jobs (job INTEGER PRIMARY KEY, document BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS kinds (name TEXT PRIMARY KEY, document BLOB NOT NULL);
 """
+_JOB: Final = msgspec.json.Decoder(JobRecord)
+_KIND: Final = msgspec.json.Decoder(KindRecord)
 
 
 class Store:
@@ -37,12 +39,12 @@ class Store:
     def jobs(self) -> list[JobRecord]:
         """Return the jobs that were saved."""
         rows = self._connection.execute("SELECT document FROM jobs")
-        return [msgspec.json.decode(document, type=JobRecord) for (document,) in rows]
+        return [_JOB.decode(document) for (document,) in rows]
 
     def kinds(self) -> list[KindRecord]:
         """Return the kinds that were saved."""
         rows = self._connection.execute("SELECT document FROM kinds")
-        return [msgspec.json.decode(document, type=KindRecord) for (document,) in rows]
+        return [_KIND.decode(document) for (document,) in rows]
 
     def save(self, jobs: Iterable[JobRecord], gone: Iterable[int], kinds: Iterable[KindRecord]) -> None:
         """Save all of it, or nothing.

@@ -45,6 +45,9 @@ class _Containers(msgspec.Struct):
     containers: list[msgspec.Raw]
 
 
+_CONTAINERS: Final = msgspec.json.Decoder(_Containers)
+
+
 class BadQuestion(ValueError):  # noqa: N818 - the state of a request
     """A query that this interface does not know; the text is for the user."""
 
@@ -63,7 +66,7 @@ def create_blueprint(scheduler: Scheduler, *, changes: bool = True) -> Blueprint
 
     @blueprint.get("/containers/<name>")
     def container(name: str) -> Response:
-        found = msgspec.json.decode(scheduler.ask_json(ListContainers(name)), type=_Containers).containers
+        found = _CONTAINERS.decode(scheduler.ask_json(ListContainers(name))).containers
         if not found:
             raise SchedulerRefused("unknown", f"there is no container {name}; `convgpu ps` lists them")
         return _pass(bytes(found[0]))

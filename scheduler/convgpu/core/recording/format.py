@@ -94,6 +94,7 @@ class _FormatOnly(msgspec.Struct):
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[Header | Entry]] = msgspec.json.Decoder(Header | Entry)
+_FORMAT_DECODER: Final = msgspec.json.Decoder(_FormatOnly)
 
 
 def entry_of(now: float, event: Event, outcome: Step | Exception) -> Entry:
@@ -127,7 +128,7 @@ def decode(line: bytes) -> Header | Entry:
 def _find_reason(line: bytes, error: msgspec.ValidationError) -> str:
     """Return why a line that is JSON is refused: another format is the first thing to know about it."""
     try:
-        found = msgspec.json.decode(line, type=_FormatOnly)
+        found = _FORMAT_DECODER.decode(line)
     except msgspec.DecodeError:
         return f"this is no line of a recording: {error}"
     if found.line == "header" and found.format != FORMAT:

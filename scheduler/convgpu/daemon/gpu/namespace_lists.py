@@ -65,6 +65,9 @@ class NamespaceAnswer(msgspec.Struct, frozen=True):
     searched: int = 0
 
 
+_ANSWERS: Final = msgspec.json.Decoder(list[NamespaceAnswer])
+
+
 class NamespaceAsker:
     """Asks by a program that is there from the first question until nobody is asked about.
 
@@ -98,7 +101,7 @@ class NamespaceAsker:
             channel.settimeout(patience)
             send(channel, msgspec.json.encode(questions), [one.namespace for one in questions])
             told, _ = receive(channel)
-            return msgspec.json.decode(told, type=list[NamespaceAnswer])
+            return _ANSWERS.decode(told)
         except TimeoutError as error:
             self.close(0.0)
             raise OSError(f"no answer within {patience:g} s") from error

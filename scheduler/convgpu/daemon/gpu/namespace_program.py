@@ -44,6 +44,8 @@ _SEARCHING: Final = 4.0
 _MOST_SECONDS: Final = 1.5
 # Bytes of one question.
 _MOST_BYTES: Final = 1 << 20
+_QUESTIONS: Final = msgspec.json.Decoder(list[NamespaceQuestion])
+_ANSWER: Final = msgspec.json.Decoder(NamespaceAnswer)
 # Figures that are compared, and the seconds between them at most, at random: who has memory can free it for a moment.
 _FIGURES: Final = 4
 _PAUSE: Final = 0.002
@@ -69,7 +71,7 @@ def main() -> None:
     with socket.socket(fileno=0) as channel, suppress(ConnectionError):
         while True:
             data, descriptors = receive(channel)
-            answers = residents.answer(msgspec.json.decode(data, type=list[NamespaceQuestion]), descriptors)
+            answers = residents.answer(_QUESTIONS.decode(data), descriptors)
             send(channel, msgspec.json.encode(answers))
 
 
@@ -181,7 +183,7 @@ class _Resident:
         if not told:
             return self._end()
         try:
-            answer = msgspec.json.decode(os.pread(self._told, int(told), 0), type=NamespaceAnswer)
+            answer = _ANSWER.decode(os.pread(self._told, int(told), 0))
         except (ValueError, msgspec.DecodeError):  # it was kept from writing
             return NamespaceAnswer(is_disturbed=True)
         trouble = "" if answer.most is not None else "the driver refuses"

@@ -48,6 +48,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(self.charged.values()) + sum(self.removed.values())
 
 
+_RECORD: Final = msgspec.json.Decoder(Record)
+
+
 class ExportRecords:
     """Writes what is exported and left after each audit, and takes up what an earlier scheduler wrote.
 
@@ -85,7 +88,7 @@ class ExportRecords:
             return
         for row in rows:
             try:
-                one = msgspec.json.decode(row, type=Record)
+                one = _RECORD.decode(row)
             except (msgspec.MsgspecError, RecursionError) as error:
                 log.error("what a process of an earlier run had exported is not known: %s", error)
                 continue
