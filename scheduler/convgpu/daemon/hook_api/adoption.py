@@ -13,7 +13,7 @@ from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.system.procfs import open_process, start_time
+from convgpu.daemon.system.procfs import lives_since, open_process
 from convgpu.daemon.transport.connection import Absent
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class SessionAdopter:
         if self._sessions.find(previous.container, previous.pid, previous.started) is not None:
             return
         process = open_process(previous.pid)
-        if not any(held.values()) or process is None or start_time(previous.pid) != previous.started:
+        if not any(held.values()) or process is None or not lives_since(previous.pid, previous.started):
             if process is not None:
                 os.close(process)
             self._table.drop(previous)

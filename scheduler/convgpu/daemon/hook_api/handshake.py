@@ -16,6 +16,7 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
+from convgpu.daemon.system.procfs import is_alive
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import PAGE_SIZE
 from convgpu.protocol import messages as m
@@ -44,8 +45,8 @@ class PendingHello:
         connection: to answer on.
         request: id of the frame to answer.
         message: as the process sent it.
-        started: when the process did, in clock ticks since boot; 0 if it has ended. Asked once, for that waits for
-            another thread (`bounded_looks`).
+        started: when the process did, in clock ticks since boot; 0 if it has ended, or the kernel was kept from
+            telling. Asked once, for that waits for another thread (`bounded_looks`).
     """
 
     container: str
@@ -178,7 +179,7 @@ class Handshake:
 
     def _save(self, identity: PreviousSession) -> None:
         """Save a process for the next scheduler before it can hold memory."""
-        if not identity.pid:
+        if not identity.pid or (not identity.started and is_alive(identity.pid)):
             self._table.mark_incomplete()
         if identity.started:
             self._table.add(identity)

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from convgpu.daemon.system.procfs import start_time
+from convgpu.daemon.system.procfs import lives_since
 
 UNIT_SIZE: Final = 2 << 20
 _INDEX_OFFSET: Final = 4096
@@ -76,7 +76,7 @@ class PoolFiles:
 
     def hold_copies(self) -> bool:
         """Tell whether a process that lives has memory in the pool."""
-        return any(start_time(pid) == started for pid, started in dict.fromkeys(self.owners()))
+        return any(lives_since(pid, started) for pid, started in dict.fromkeys(self.owners()))
 
     def give_back(self) -> PoolState:
         """Give the host its memory back unless somebody needs it, and say who does.

@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.system.procfs import start_time
+from convgpu.daemon.system.procfs import lives_since
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def living_sessions(table: SessionTable) -> list[PreviousSession]:
 
 
 def _lives(process: PreviousSession) -> bool:
-    return start_time(process.pid) == process.started
+    return lives_since(process.pid, process.started)
 
 
 class Recovery:

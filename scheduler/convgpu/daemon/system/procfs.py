@@ -176,6 +176,16 @@ def start_time(pid: int) -> int:
     return _starts[pid]
 
 
+def lives_since(pid: int, started: int) -> bool:
+    """Say whether the process lives that started then, in clock ticks since boot.
+
+    A process of which nothing was told yet, for it keeps the kernel from telling or the machine is slow, counts as that
+    one while it lives: what is judged by this is given up for good.
+    """
+    told = start_time(pid)
+    return told == started or (not told and is_alive(pid))
+
+
 def ticks_since_boot() -> int:
     """Return the time that `start_time` counts in, in clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)

@@ -3,13 +3,15 @@
 import asyncio
 import errno
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
 from convgpu.daemon.residency import porter as module
-from convgpu.daemon.residency.pool_files import PoolFiles, PoolState
+from convgpu.daemon.residency.pool_files import _FULL, _INDEX_OFFSET, _UNIT, UNIT_SIZE, PoolFiles, PoolState
 from convgpu.daemon.residency.porter import Porter, PorterFiles, pool_path
+from convgpu.daemon.system import procfs
 
 
 @pytest.fixture
@@ -35,6 +37,22 @@ def test_a_pool_without_its_data_is_removed(files: PoolFiles) -> None:
     files.path.unlink()
     assert files.give_back() is PoolState.GONE
     assert not files.path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("pid", "state"), [(os.getpid(), PoolState.HAS_COPIES), (1 << 22, PoolState.GONE)], ids=["lives", "ended"]
+)
+def test_copies_stay_though_nobody_tells_when_their_process_started(
+    files: PoolFiles, monkeypatch: pytest.MonkeyPatch, pid: int, state: PoolState
+) -> None:
+    """On a slow machine, after a restart: they were removed, and the memory of a process that waited was lost."""
+    monkeypatch.setattr(procfs, "_starts", {})
+    monkeypatch.setattr(procfs._looks, "ask", lambda _pid, _look: None)
+    with files.path.open("wb") as file:
+        file.truncate(UNIT_SIZE)
+    entry = _UNIT.pack(_FULL, pid, 5, 0, bytes(16), 0, 1)
+    files.index.write_bytes(bytes(_INDEX_OFFSET) + entry)
+    assert (files.give_back(), files.path.exists()) == (state, state is PoolState.HAS_COPIES)
 
 
 @pytest.mark.parametrize("unreadable", ["path", "index"])

@@ -2,11 +2,49 @@
 
 import asyncio
 import logging
+import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from convgpu.daemon.sessions.recovery import Recovery
+from convgpu.daemon.hook_api.handshake import Handshake
+from convgpu.daemon.sessions.recovery import Recovery, living_sessions
 from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.system import procfs
+
+ENDED = 1 << 22  # above any pid of Linux's
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was told of any process yet, and the kernel is kept from telling, or the machine is slow."""
+    monkeypatch.setattr(procfs, "_starts", {})
+    monkeypatch.setattr(procfs._looks, "ask", lambda _pid, _look: None)
+
+
+@pytest.mark.usefixtures("silent")
+def test_who_lives_is_waited_for_though_nobody_tells_when_it_started() -> None:
+    """It was forgotten: what it held was nobody's, and what was reserved for it went to others."""
+    forgotten: list[PreviousSession] = []
+    lives, ended = PreviousSession(os.getpid(), 5, "a", "x"), PreviousSession(ENDED, 5, "a", "x")
+    table: Any = SimpleNamespace(all=lambda: [lives, ended], drop=forgotten.append)
+    assert (living_sessions(table), forgotten) == ([lives], [ended])
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(
+    ("pid", "incomplete"), [(os.getpid(), [()]), (0, [()]), (ENDED, [])], ids=["lives", "unseen", "ended"]
+)
+def test_of_whom_nobody_tells_the_next_scheduler_waits_without_knowing_for_whom(
+    pid: int, incomplete: list[tuple[()]]
+) -> None:
+    marked: list[tuple[()]] = []
+    unused: Any = None
+    table: Any = SimpleNamespace(mark_incomplete=lambda *none: marked.append(none))
+    handshake = Handshake(unused, unused, unused, unused, unused, unused, table)
+    handshake._save(PreviousSession(pid, 0, "a", "x"))
+    assert marked == incomplete
 
 
 async def recover(*, settled: bool | Exception, end: Exception | None = None) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from daemon import wait_until
@@ -18,12 +19,14 @@ from daemon import wait_until
 from convgpu.daemon.system import procfs
 from convgpu.daemon.system.mappings import managed_size
 from convgpu.daemon.system.open_files import has_open
+from convgpu.daemon.system.processes import bounded_looks
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 from convgpu.daemon.system.procfs import (
     cgroup_tables,
     containers_of,
     is_alive,
     is_exiting,
+    lives_since,
     namespace_pids,
     open_peer,
     open_process,
@@ -303,6 +306,48 @@ def test_a_process_that_keeps_the_kernel_from_telling_keeps_nobody_waiting(silen
     assert start_time(43) == 0  # others are told of
     (silent / "status").write_text("Name:\tx\nState:\tD (disk sleep)\n")
     assert (is_alive(42), start_time(42)) == (False, 0)
+
+
+def test_a_look_that_has_not_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine a thread begins late; the process was taken for one that keeps the kernel from telling."""
+    run = threading.Thread.run
+
+    def run_late(thread: threading.Thread) -> None:
+        goes_on.wait()
+        run(thread)
+
+    class Waits(SimpleQueue[object]):
+        def get(self, block: bool = True, timeout: float | None = None) -> object:
+            waits.append(timeout)
+            if len(waits) == 3:
+                goes_on.set()
+                return super().get()
+            return super().get(block, 0.001)
+
+    waits, goes_on, made = list[float | None](), threading.Event(), bounded_looks._Look
+    monkeypatch.setattr(threading.Thread, "run", run_late)
+    monkeypatch.setattr(bounded_looks, "_Look", lambda work: made(work, Waits()))
+    looks = BoundedLooks()
+    assert looks.ask(1, lambda: "told") == "told"
+    assert waits == [0.2] * 3
+    goes_on.clear()
+    waits[:] = [0.0] * 3
+    assert BoundedLooks().ask(1, lambda: "told") is None
+    assert waits[3:] == [0.2] * 10
+    goes_on.set()
+
+
+def test_a_process_of_which_nothing_was_told_yet_counts_as_the_one_that_lived(silent: Path) -> None:
+    """After a restart, on a slow machine: what is judged by this is given up for good."""
+    assert [lives_since(42, started) for started in (77, 78)] == [True, False]
+    assert not lives_since(43, 77)
+    (silent / "stat").unlink()
+    os.mkfifo(silent / "stat")
+    assert [lives_since(42, started) for started in (77, 78)] == [True, False]  # it was told before
+    procfs._starts.clear()
+    assert [lives_since(42, started) for started in (77, 78)] == [True, True]
+    (silent / "status").write_text("Name:\tx\nState:\tZ (zombie)\n")
+    assert not lives_since(42, 77)
 
 
 def test_a_namespace_that_hangs_when_it_is_opened_is_closed_if_that_ever_returns(
