@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench bench-cluster explore fuzz plugin release test-install clean
+.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench bench-cluster explore late fuzz plugin release test-install clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -49,6 +49,9 @@ bench-cluster: venv build ## those on a Slurm of four nodes: policies, 2,000 ran
 
 explore: venv ## more random histories of the scheduler than `make test` plays, with other seeds each time; an hour
 	@scripts/explore
+
+late: venv build ## the scheduler's and the plugin's tests on a machine that is slow at random: finds races; four minutes
+	@scripts/explore late
 
 storm: venv build ## kill at every step of moves of memory, 1,000 times; nothing must be lost
 	@CONVGPU_ENGINE_KILLS=10 .venv/bin/pytest -q tests/lifecycle/moves
