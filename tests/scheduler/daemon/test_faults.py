@@ -136,7 +136,7 @@ def test_a_host_whose_only_device_is_full_has_a_scheduler(tmp_path: Path) -> Non
             foreigner.communicate()
 
         def is_accepted() -> bool:
-            """Between two looks nobody is listed with what a program had that ends, and it is in use for one more."""
+            """A program that ends is listed no more before its memory is free: a look sees room, the next one none."""
             with contextlib.suppress(SchedulerRefused):
                 daemon.container("a", memory="3g")
                 return True
