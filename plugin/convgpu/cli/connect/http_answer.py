@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Final
 
-TIMEOUT: Final = 10.0  # seconds for each step of an exchange
+# Seconds for each step of an exchange, as long as the Engine waits for a plugin: one that was enabled a moment ago took
+# more than ten to answer on a busy host.
+TIMEOUT: Final = 30.0
 
 
 class Answer(Record):

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import click
 
 from convgpu.cli.connect.engine import Engine, EngineRefused
+from convgpu.cli.connect.http_answer import TIMEOUT
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.setup.daemon_json import is_same_plugin
@@ -60,7 +61,6 @@ Ends with 1 if something is wrong. --json prints an object:
 _PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
 _NOT_FOUND: Final = 404
 _SEE_LOG: Final = "See its log: journalctl -u docker | grep plugin="
-_START_TIMEOUT: Final = 10.0  # seconds in which a plugin that was enabled answers, also on a busy host
 _STEP: Final = 0.05
 _SOCKETS: Final = Path("/run/docker/plugins")
 
@@ -325,7 +325,7 @@ def _read_status(socket_path: Path, *, quotas: bool = True) -> dict[str, Any]:
 
 def _read_status_soon(socket_path: Path) -> dict[str, Any]:
     """The same without quotas, of a plugin that may have been enabled a moment ago."""
-    end = time.monotonic() + _START_TIMEOUT
+    end = time.monotonic() + TIMEOUT
     while not (answer := _read_status(socket_path, quotas=False)) and time.monotonic() < end:
         time.sleep(_STEP)
     return answer

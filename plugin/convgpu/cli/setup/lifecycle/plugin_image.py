@@ -13,6 +13,7 @@ import click
 
 from convgpu.cli.connect.discovery import open_plugin
 from convgpu.cli.connect.engine import Engine, EngineRefused, explain
+from convgpu.cli.connect.http_answer import TIMEOUT
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.run.preparation import NO_DOCKER
 from convgpu.cli.setup import authorization, daemon_json
@@ -32,7 +33,6 @@ containers with a limit cannot be started. If the image cannot be installed, the
 Upgrade the command itself first, as you installed it: apt install ./convgpu_VERSION.deb, or pipx upgrade convgpu.
 """
 _RELEASE: Final = Path(__file__).parents[3] / "release.json"  # written by scripts/release/build_hook.py
-_TIMEOUT: Final = 15.0  # seconds in which an enabled plugin's scheduler answers
 _STEP: Final = 0.1
 _NOT_FOUND: Final = 404
 _STDERR: Final = 2  # stdout is for the result
@@ -106,7 +106,7 @@ def wait_for(engine: Engine, driver: str) -> Devices:
     Raises:
         Unavailable: it does not, with its reason as far as it says one.
     """
-    end = time.monotonic() + _TIMEOUT
+    end = time.monotonic() + TIMEOUT
     while True:
         try:
             return open_plugin(engine.plugin(driver).socket, RequestsHttp).devices()
