@@ -13,7 +13,7 @@ from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.system.procfs import lives_since, open_process
+from convgpu.daemon.system.procfs import lives_since, look_at, open_process
 from convgpu.daemon.transport.connection import Absent
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class SessionAdopter:
                 os.close(process)
             self._table.drop(previous)
             return
-        session = self._factory.make(Absent(previous.pid), process, previous)
+        session = self._factory.make(Absent(previous.pid), process, previous, look_at(previous.pid))
         session.page.close_descriptor()
         log.warning("pid %d of %s does not reconnect; what it holds stays its own", previous.pid, previous.container)
         self._lifecycle.open(session, held)

@@ -16,7 +16,7 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
-from convgpu.daemon.system.procfs import is_alive
+from convgpu.daemon.system.procfs import KernelFacts, is_alive
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import PAGE_SIZE
 from convgpu.protocol import messages as m
@@ -45,20 +45,24 @@ class PendingHello:
         connection: to answer on.
         request: id of the frame to answer.
         message: as the process sent it.
-        started: when the process did, in clock ticks since boot; 0 if it has ended, or the kernel was kept from
-            telling. Asked once, for that waits for another thread (`bounded_looks`).
+        facts: what the kernel tells of the process.
     """
 
     container: str
     connection: Connection
     request: int
     message: m.Hello
-    started: int
+    facts: KernelFacts
 
     @property
     def pid(self) -> int:
         """The process's pid; 0 when it is not visible here."""
         return self.connection.pid
+
+    @property
+    def started(self) -> int:
+        """When the process did, in clock ticks since boot; 0 if it has ended, or the kernel was kept from telling."""
+        return self.facts.started
 
     @property
     def held(self) -> dict[str, int]:
@@ -159,7 +163,8 @@ class Handshake:
         self._containers.declare(hello.container, hello.message.memory)
         self._place(hello)
         identity = PreviousSession(hello.pid, hello.started, hello.container, hello.message.program)
-        session = self._factory.make(hello.connection, hello.connection.open_process(), identity, hello.message.pid)
+        process = hello.connection.open_process()
+        session = self._factory.make(hello.connection, process, identity, hello.facts, hello.message.pid)
         self._save(identity)
         return session
 

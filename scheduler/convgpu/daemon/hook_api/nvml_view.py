@@ -5,7 +5,7 @@ from typing import Final
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.system.procfs import namespace_pids, pid_namespace
+from convgpu.daemon.system.procfs import KernelFacts
 from convgpu.protocol.messages import Observed, ProcessRow
 from convgpu.protocol.uuids import uuid_text
 from convgpu.protocol.wire import ObservedFlag
@@ -13,14 +13,16 @@ from convgpu.protocol.wire import ObservedFlag
 _MAX_ROWS: Final = 4000  # of a frame
 
 
-def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: int, device: bytes) -> Observed:
+def observe(
+    machine: Machine, sessions: SessionRegistry, container: str, asker: KernelFacts | None, device: bytes
+) -> Observed:
     """Return limit and usage of a container on a device, and its processes that use it.
 
     Args:
         machine: knows the limit.
         sessions: of all containers.
         container: name of the volume.
-        asker: pid of the asking process in our pid namespace; 0 when it is not visible here.
+        asker: what the kernel tells of the asking process; None when it is not visible here.
         device: binary UUID.
     """
     uuid = uuid_text(device)
@@ -32,12 +34,11 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
     if account is None:
         return Observed(0, 0, flags=flags)
     used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))
-    own, namespace = namespace_pids(asker), pid_namespace(asker)
     rows = []
     for session, size in used:
         pid: int | None = session.own_pid
-        if session.pid and asker:
-            pid = pid_seen_by(session.pids, session.namespace, own, namespace)
+        if session.pid and asker is not None:
+            pid = pid_seen_by(session.pids, session.namespace, asker.pids, asker.namespace)
         if size and pid is not None:
             rows.append(ProcessRow(pid, session.pid, size))
     return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MAX_ROWS]), flags)

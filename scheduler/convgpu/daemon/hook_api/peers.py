@@ -5,26 +5,14 @@ A container that sees the processes of others (`/proc` of the host, a shared pid
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from convgpu.daemon.system.mounts import Place, mounts_of
 from convgpu.daemon.system.procfs import containers_of
 from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
-
-
-class Peer(Protocol):
-    """The other end of a connection."""
-
-    @property
-    def pid(self) -> int:
-        """In our pid namespace; 0 when it is not visible there."""
-
-    def containers(self) -> list[str] | None:
-        """Return the Engine's ids of the containers in whose cgroups it runs; None if it has ended."""
 
 
 class PeerCheck:
@@ -40,21 +28,19 @@ class PeerCheck:
         self._place_of = place_of
         self._own_ids = set(containers_of(os.getpid()))
 
-    def check(self, container: str, peer: Peer, request: int) -> None:
+    def check(self, container: str, pid: int, ids: Sequence[str], request: int) -> None:
         """Check a process before it is told anything.
 
+        Args:
+            container: whose socket it has connected to.
+            pid: in our pid namespace.
+            ids: the Engine's, of the containers in whose cgroups it runs.
+            request: of the frame to answer.
+
         Raises:
-            ProtocolError: it runs in another container, or has ended, so that nobody can know.
-            OSError: no descriptors are left.
+            ProtocolError: it runs in another container.
         """
-        if not peer.pid:
-            return
-        ids = peer.containers()
-        if ids is None:
-            raise ProtocolError(
-                Failure.PEER, "the process that connected has ended: connect from one that lives", request
-            )
-        if not self._is_inside(container, peer.pid, [one for one in ids if one not in self._own_ids]):
+        if not self._is_inside(container, pid, [one for one in ids if one not in self._own_ids]):
             text = "this process runs in another container than the one whose socket this is: use your own volume"
             raise ProtocolError(Failure.PEER, text, request)
 

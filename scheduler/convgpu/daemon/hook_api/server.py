@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,8 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.daemon.system.descriptors import Descriptors
-from convgpu.daemon.system.procfs import start_time
+from convgpu.daemon.system.processes.looker import Looker
+from convgpu.daemon.system.procfs import KernelFacts
 from convgpu.daemon.transport.connection import Connection
 from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import messages as m
@@ -30,6 +31,7 @@ from convgpu.protocol.wire import Failure
 log = logging.getLogger(__name__)
 
 MAX_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
+_NOT_VISIBLE: Final = KernelFacts(0, [], None, [])
 
 
 class HookServer:
@@ -56,7 +58,8 @@ class HookServer:
         isolation: Isolation,
     ) -> None:
         self._shares, self._peers = isolation.shares, isolation.peers
-        self._checked: set[Connection] = set()  # whose processes may be here
+        self._facts: dict[Connection, KernelFacts] = {}  # of processes that may be here
+        self._looker = Looker(asyncio.get_running_loop())
         self._containers = containers
         self._machine = machine
         self._sessions = sessions
@@ -93,7 +96,7 @@ class HookServer:
     def _ended(self, container: str, connection: Connection) -> None:
         self._silent.remove(container, connection)
         self._counting.discard(connection)
-        self._checked.discard(connection)
+        self._facts.pop(connection, None)
         session = self._open.pop(connection, None)
         if session is not None:
             self._disconnected.add(session)
@@ -107,28 +110,54 @@ class HookServer:
 
     def _receive(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
         """Handle a message. Raises ProtocolError, with which the connection fails."""
-        if connection not in self._checked:
-            self._peers.check(container, connection, request)
-            self._checked.add(connection)
         session = self._open.get(connection)
         if isinstance(message, m.Observe):
-            self._observe(container, connection, request, message)
+            self._look(container, connection, request, partial(self._observe, container, connection, request, message))
         elif session is not None:
             self._requests.handle(session, request, message)
         elif connection in self._counting:
             raise not_allowed(message, request)
         elif isinstance(message, m.Hello):
-            self._hello(PendingHello(container, connection, request, message, start_time(connection.pid)))
+            hello = partial(PendingHello, container, connection, request, message)
+            self._look(container, connection, request, lambda facts: self._hello(hello(facts)))
         else:
             raise ProtocolError(Failure.ORDER, f"{type(message).__name__} before HELLO", request)
 
-    def _observe(self, container: str, connection: Connection, request: int, message: m.Observe) -> None:
+    def _look(
+        self, container: str, connection: Connection, request: int, handle: Callable[[KernelFacts], None]
+    ) -> None:
+        """Check the process that connected, and handle its message with what the kernel tells of it.
+
+        A process can keep who looks at it waiting, but not others. While it is not told when the process started, it is
+        looked at for each message.
+        """
+        facts = self._facts.get(connection)
+        if facts is not None or not connection.pid:
+            handle(facts or _NOT_VISIBLE)
+            return
+
+        def handle_found(found: KernelFacts | None) -> None:
+            if found is None:
+                text = "the process that connected has ended, or cannot be looked at: connect from one that lives"
+                raise ProtocolError(Failure.PEER, text, request)
+            self._peers.check(container, connection.pid, found.ids, request)
+            if found.started:
+                self._facts[connection] = found
+            handle(found)
+
+        connection.hold()
+        self._looker.ask(container, connection.look, lambda found: connection.go_on(partial(handle_found, found)))
+
+    def _observe(
+        self, container: str, connection: Connection, request: int, message: m.Observe, facts: KernelFacts
+    ) -> None:
         """Answer a program that needs no session. Its connection counts as silent, so their number is bounded."""
         try:
             self._containers.declare(container, message.memory)
         except OptionError as error:
             raise ProtocolError(Failure.NO_LIMIT, str(error), request) from error
-        connection.send(observe(self._machine, self._sessions, container, connection.pid, message.device), request)
+        asker = facts if connection.pid else None
+        connection.send(observe(self._machine, self._sessions, container, asker, message.device), request)
 
     def _hello(self, hello: PendingHello) -> None:
         if self._descriptors.are_scarce() and not self._is_known(hello):

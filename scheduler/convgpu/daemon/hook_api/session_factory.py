@@ -8,7 +8,7 @@ from convgpu.daemon.hook_api.fixed_leases import FixedLeases
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
-from convgpu.daemon.system.procfs import containers_of, namespace_pids, pid_namespace
+from convgpu.daemon.system.procfs import KernelFacts
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import Page, PageLibrary
 from convgpu.protocol.wire import PageFlag
@@ -40,7 +40,12 @@ class SessionFactory:
         self.fixed = fixed
 
     def make(
-        self, connection: Connection | Absent, process: int | None, identity: PreviousSession, own_pid: int = 0
+        self,
+        connection: Connection | Absent,
+        process: int | None,
+        identity: PreviousSession,
+        facts: KernelFacts,
+        own_pid: int = 0,
     ) -> Session:
         """Return a session that is in no registry yet. Its page's descriptor is still open.
 
@@ -48,6 +53,7 @@ class SessionFactory:
             connection: of the process.
             process: its pidfd, which the session takes over; closed if no session can be made.
             identity: of the process, with its container.
+            facts: what the kernel tells of the process.
             own_pid: as the process sees itself.
 
         Raises:
@@ -55,12 +61,7 @@ class SessionFactory:
         """
         rows = tuple(self._machine.accounts(identity.container))
         is_elastic = self.fixed.may_leave(identity.container)
-        try:
-            page = Page(self._pages, len(rows), self._flags(identity.container))
-        except OSError:
-            if process is not None:
-                os.close(process)
-            raise
+        page = self._make_page(identity.container, len(rows), process)
         return Session(
             number=self._lifecycle.next_number(),
             container=identity.container,
@@ -71,12 +72,20 @@ class SessionFactory:
             since=self._wall_clock(),
             process=process,
             started=identity.started,
-            ids=containers_of(identity.pid),
-            namespace=pid_namespace(identity.pid),
-            pids=namespace_pids(identity.pid),
+            ids=facts.ids,
+            namespace=facts.namespace,
+            pids=facts.pids,
             own_pid=own_pid,
             is_elastic=is_elastic,
         )
+
+    def _make_page(self, container: str, rows: int, process: int | None) -> Page:
+        try:
+            return Page(self._pages, rows, self._flags(container))
+        except OSError:
+            if process is not None:
+                os.close(process)
+            raise
 
     def _flags(self, container: str) -> PageFlag:
         """Return what the page tells the hook of its container."""

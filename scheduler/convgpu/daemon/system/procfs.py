@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 
@@ -164,7 +164,11 @@ def start_time(pid: int) -> int:
 
     Of a process that keeps the kernel from telling, what was told last; 0 if nothing was.
     """
-    found = _looks.ask(pid, lambda: _read(pid, "stat"))
+    return _read_start(pid, _looks.ask(pid, lambda: _read(pid, "stat")))
+
+
+def _read_start(pid: int, found: str | None) -> int:
+    """Return the start time by the text of `stat`, None: it was not told."""
     if found is None:
         return _starts.get(pid, 0) if is_alive(pid) else 0
     fields = found.rpartition(")")[2].split()
@@ -244,14 +248,14 @@ def _names(line: bytes) -> Iterator[str]:
 
 def pid_namespace(pid: int) -> int | None:
     """Return the inode of a process's pid namespace; None: it has ended, or keeps the kernel from telling."""
+    return _looks.ask(pid, lambda: _read_namespace(pid))
 
-    def look() -> int | None:
-        try:
-            return (_PROC / str(pid) / "ns/pid").stat().st_ino
-        except OSError:
-            return None
 
-    return _looks.ask(pid, look)
+def _read_namespace(pid: int) -> int | None:
+    try:
+        return (_PROC / str(pid) / "ns/pid").stat().st_ino
+    except OSError:
+        return None
 
 
 def open_pid_namespace(pid: int) -> int | None:
@@ -279,6 +283,21 @@ def namespace_pids(pid: int) -> list[int]:
     """Return the pids of a process in each pid namespace from ours down to its own; empty if it has ended."""
     lines = _read(pid, "status").split("\n")
     return next(([int(number) for number in line.split()[1:]] for line in lines if line[:6] == "NSpid:"), [])
+
+
+class KernelFacts(NamedTuple):
+    """What the kernel tells of a process: see `start_time`, `containers_of`, `pid_namespace` and `namespace_pids`."""
+
+    started: int
+    ids: list[str]
+    namespace: int | None
+    pids: list[int]
+
+
+def look_at(pid: int) -> KernelFacts:
+    """Return what the kernel tells of a process. Waits for another thread, and for a process that keeps it waiting."""
+    stat, namespace = _looks.ask(pid, lambda: (_read(pid, "stat"), _read_namespace(pid))) or (None, None)
+    return KernelFacts(_read_start(pid, stat), containers_of(pid), namespace, namespace_pids(pid))
 
 
 def user(pid: int) -> int | None:

@@ -10,11 +10,12 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.system.atomic_files import put_in_place
-from convgpu.daemon.system.procfs import containers_of, has_ended, open_peer
+from convgpu.daemon.system.procfs import KernelFacts, has_ended, look_at, open_peer
 from convgpu.daemon.transport.closer import receiver, refuse_descriptors
 from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import wire
@@ -69,17 +70,22 @@ class Connection:
         """Return a pidfd of the peer, None if ended or not visible. Raises OSError: no descriptors are left."""
         return open_peer(self._sock, self.pid)
 
-    def containers(self) -> list[str] | None:
-        """Return the Engine's ids of the containers in whose cgroups the peer runs; None if it has ended.
+    def look(self) -> KernelFacts | None:
+        """Return what the kernel tells of the peer, None if it has ended, or has closed; in another thread.
 
-        A number can be another process's by now, so the process must live after its file was read. Raises OSError.
+        A number can be another process's by now, so the process must live after it was looked at. Raises OSError.
         """
-        process = self.open_process()
+        try:
+            process = None if self.closed else self.open_process()
+        except OSError:
+            if self.closed:  # meanwhile, and so is the socket
+                return None
+            raise
         if process is None:
             return None
         try:
-            ids = containers_of(self.pid)
-            return None if has_ended(process) else ids
+            facts = look_at(self.pid)
+            return None if has_ended(process) else facts
         finally:
             os.close(process)
 
@@ -140,11 +146,11 @@ class Connection:
         self._is_held = True
         self._share.remove_reader(self._sock.fileno())
 
-    def go_on(self) -> None:
-        """Handle what has come since `hold`, and read again."""
+    def go_on(self, work: Callable[[], None] | None = None) -> None:
+        """Do some work, which may raise as `on_message` may; handle what has come since `hold`, and read again."""
         if self._is_held and not self.closed:
             self._is_held = False
-            self._share.call_soon(self._handle_rest)
+            self._share.call_soon(partial(self._handle_rest, work))
 
     def _readable(self) -> None:
         try:
@@ -163,10 +169,10 @@ class Connection:
             self._share.remove_reader(self._sock.fileno())
             self._share.call_soon(self._handle_rest)
 
-    def _handle_rest(self) -> None:
+    def _handle_rest(self, work: Callable[[], None] | None = None) -> None:
         if self.closed:
             return
-        self._handle()
+        self._handle(work)
         if self.closed or self._is_held:
             return
         if self._stream and not self._share.has_time:
@@ -174,9 +180,13 @@ class Connection:
         else:
             self._share.add_reader(self._sock.fileno(), self._readable)
 
-    def _handle(self) -> None:
-        """Handle the messages that have come, at least one, for as long as this share has time."""
+    def _handle(self, work: Callable[[], None] | None = None) -> None:
+        """Do some work if there is any; handle the messages that have come for as long as this share has time."""
         try:
+            if work is not None:
+                work()
+                if self.closed or self._is_held or not self._share.has_time:
+                    return
             while (received := self._stream.take()) is not None:
                 if not (self._is_deaf and isinstance(received[1], _QUESTIONS)):
                     self._on_message(self, *received)

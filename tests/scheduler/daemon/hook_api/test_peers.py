@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,24 +20,14 @@ MINE, OTHER, NEW, NESTED = ("1" * 64, "2" * 64, "3" * 64, "4" * 64)
 LISTED = {MINE: "mine", OTHER: "other"}
 
 
-@dataclass
-class Peer:
-    """The other end of a connection: a process that has nothing of ours mounted."""
-
-    ids: list[str] | None = field(default_factory=list)
-    pid: int = os.getpid()
-
-    def containers(self) -> list[str] | None:
-        return self.ids
-
-
 NOWHERE = Place(b"0:0", b"/nowhere")
 
 
-def refused(peer: Peer, place: Place | None = NOWHERE) -> bool:
+def refused(ids: list[str], place: Place | None = NOWHERE) -> bool:
+    """Say whether a process in these containers, which has nothing of ours mounted, is refused."""
     check = PeerCheck(lambda: LISTED, lambda _: place)
     try:
-        check.check("mine", peer, 7)
+        check.check("mine", os.getpid(), ids, 7)
     except ProtocolError as error:
         return (error.failure, error.request) == (Failure.PEER, 7)
     return False
@@ -51,28 +40,26 @@ def refused(peer: Peer, place: Place | None = NOWHERE) -> bool:
         ([OTHER], True),
         ([NEW], True),
         ([], False),
-        (None, True),
         ([MINE, NESTED], False),
         ([MINE, OTHER], False),
         ([OTHER, MINE], True),
         ([NEW, MINE], False),
     ],
-    ids=["ours", "another", "unlisted", "outside", "ended", "nested", "named below", "named above", "engine inside"],
+    ids=["ours", "another", "unlisted", "outside", "nested", "named below", "named above", "engine inside"],
 )
-def test_the_outermost_container_that_the_engine_listed_decides(ids: list[str] | None, is_refused: bool) -> None:
-    assert refused(Peer(ids)) == is_refused
+def test_the_outermost_container_that_the_engine_listed_decides(ids: list[str], is_refused: bool) -> None:
+    assert refused(ids) == is_refused
 
 
 @pytest.mark.parametrize("ids", [[NEW], [OTHER]], ids=["not listed yet", "several volumes"])
 def test_who_has_the_volume_itself_mounted_may_use_it(ids: list[str]) -> None:
     mounted = next(line.split()[2:4] for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
-    assert not refused(Peer(ids), Place(*mounted))
-    assert refused(Peer(ids), Place(mounted[0], mounted[1] + b"/parent"))
+    assert not refused(ids, Place(*mounted))
+    assert refused(ids, Place(mounted[0], mounted[1] + b"/parent"))
 
 
-def test_nobody_is_refused_whom_this_host_cannot_see_or_whose_folder_it_cannot_find() -> None:
-    assert not refused(Peer([OTHER], pid=0))
-    assert not refused(Peer([NEW]), place=None)
+def test_nobody_is_refused_whose_folder_this_host_cannot_find() -> None:
+    assert not refused([NEW], place=None)
 
 
 # Joins a cgroup, connects as a program does, says what it was told to say, and prints the answer.

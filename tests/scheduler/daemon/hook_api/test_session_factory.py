@@ -9,6 +9,7 @@ import pytest
 from convgpu.daemon.hook_api import session_factory
 from convgpu.daemon.hook_api.session_factory import SessionFactory
 from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.system.procfs import look_at
 from convgpu.daemon.transport.connection import Absent
 
 
@@ -22,6 +23,6 @@ def test_a_session_without_a_page_leaves_no_descriptor_of_the_process(monkeypatc
     factory = SessionFactory(machine, none, none, lambda: 0.0, fixed)
     process = os.pidfd_open(os.getpid())
     with pytest.raises(OSError, match="no descriptors"):
-        factory.make(Absent(os.getpid()), process, PreviousSession(os.getpid(), 1, "a", "test"))
+        factory.make(Absent(os.getpid()), process, PreviousSession(os.getpid(), 1, "a", "test"), look_at(os.getpid()))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(process)
