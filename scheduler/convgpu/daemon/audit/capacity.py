@@ -87,6 +87,17 @@ def is_lost(trouble: str) -> bool:
     return trouble not in {"", FULL}
 
 
+def _left(before: Attribution | None, attribution: Attribution) -> int:
+    """Return what external programs may have left that ended since the sample before: it is not free yet.
+
+    The driver lists a program no more before its memory is free. Without an owner that memory counts once two samples
+    have seen it; for the one between, it is external still.
+    """
+    if before is None:
+        return 0
+    return max(min(before.external - attribution.external, attribution.unattributed - before.unattributed), 0)
+
+
 class Capacities:
     """Lets the capacity of each device follow external memory.
 
@@ -169,7 +180,7 @@ class Capacities:
             lasting = min(before.unattributed, attribution.unattributed) if is_settled else self.own[device]
             self.own[device] = max(self.least[device], lasting)
             self._settling.set_own(device, self.own[device] + self.outliving.stays(device))
-        external = attribution.external + self.own[device] - self.least[device]
+        external = attribution.external + self.own[device] - self.least[device] + _left(before, attribution)
         if is_significant(self.external[device], external):
             self.external[device] = external
         self._hand_out(device)

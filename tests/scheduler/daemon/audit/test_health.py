@@ -63,6 +63,15 @@ class Cards:
         self.held: dict[int, int] = {}
         self.imported: dict[int, int] | None = None
 
+    @property
+    def first(self) -> tuple[dict[int, int], int]:
+        """Who holds memory of the first device, and how much of it is in use."""
+        return self.held, self.used_bytes["one"]
+
+    @first.setter
+    def first(self, figures: tuple[dict[int, int], int]) -> None:
+        self.held, self.used_bytes["one"] = figures
+
     def list(self) -> list[Device]:
         return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
 
@@ -178,6 +187,15 @@ def test_memory_of_programs_that_nvml_does_not_name_lowers_the_capacity_when_it_
         [13.5, 15.5],
         [15.5, 15.5],
     ]
+
+
+def test_what_an_external_program_had_is_not_handed_out_before_it_is_free(tmp_path: Path) -> None:
+    """The driver lists it no more, and its memory is in use for a moment: it was handed out, and taken back."""
+    there, ending, free = ({os.getpid(): 4 * GIB}, 9 * GIB // 2), ({}, 9 * GIB // 2), ({}, GIB // 2)
+    steps = [("first", one) for one in (there, there, ending, ending, free, there, ending, free)]
+    assert [capacity[0] for _, capacity in play(tmp_path, Cards(), *steps)] == [
+        11.5, 11.5, 11.5, 11.5, 15.5, 11.5, 11.5, 15.5,
+    ]  # fmt: skip
 
 
 def test_a_driver_that_names_no_processes_is_no_reason_to_complain(tmp_path: Path) -> None:
