@@ -185,9 +185,9 @@ class Process:
     def hold(self, size: int, row: int = 0, managed: int = 0) -> None:
         """Take memory of a simulated device past the scheduler; the driver counts `size` bytes, with a context.
 
-        Of managed memory it counts none.
+        Of managed memory it counts none. What is too little for a context is taken without one.
         """
-        self._channel.send(f"{row} {size - CONTEXT} {managed}".encode())
+        self._channel.send(f"{row} {size - CONTEXT if size > CONTEXT else -size} {managed}".encode())
         assert self._channel.recv(1) == b"x"
 
     def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = (), program: str = "test") -> Welcome:

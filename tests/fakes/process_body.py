@@ -1,12 +1,13 @@
 """The process behind `daemon.Process`: the scheduler knows processes by their pid, so each connection has one.
 
 It connects, hands the socket over, and lives until it is killed or its channel ends; for an empty line it connects
-again, for `ROW SIZE` it takes memory of a device past the hook.
+again, for `ROW SIZE MANAGED` it takes memory of a device past the hook.
 """
 
 import ctypes
 import os
 import socket
+import struct
 import sys
 
 
@@ -14,6 +15,10 @@ def _hold(row: int, size: int, managed: int) -> None:
     cuda = ctypes.CDLL(os.path.abspath("driver/libcuda.so.1"))  # noqa: PTH100 - pathlib is not imported
     context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0
+    if size < 0:  # without a context
+        properties = struct.pack("=4i2Q", 1, 0, 1, row, 0, 0)  # CUmemAllocationProp: pinned memory of a device
+        assert cuda.cuMemCreate(ctypes.byref(pointer), ctypes.c_size_t(-size), properties, ctypes.c_uint64(0)) == 0
+        return
     assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), row) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
     assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0

@@ -193,9 +193,10 @@ def tolerate(leased: Sequence[int]) -> int:
     """Return how many bytes beyond its leases a container may hold on a device, by what each of its processes leased.
 
     One process may as much as any library was seen to take. What many take together is bounded by what they lease,
-    which their limit bounds: a process more makes room for itself only.
+    which their limit bounds: a process more makes room for itself only. Who uses a library has a context, which is
+    leased: without it many containers with next to no limit would have as much each.
     """
-    return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART))
+    return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART), sum(leased) // 2)
 
 
 def beyond(kept: Sequence[Kept], found: Mapping[Owner, int]) -> dict[Owner, int]:

@@ -141,6 +141,9 @@ def test_nobody_is_charged_twice_with_a_dead_one(kept: list[Kept], found: Mappin
     [
         (1, 526 * MIB, 256 * MIB, 256 * MIB, 0),
         (1, 8 * GIB, 256 * MIB, 256 * MIB, 0),
+        # What another took, in 66 containers with next to no limit.
+        (1, 1024, 250 * MIB, 512, 250 * MIB - 512),
+        (4, 2 * MIB, 250 * MIB, 4 * MIB, 996 * MIB),
         # What the stranger took: ten with a context and a little more, seven likewise.
         (10, 640 * MIB, 240 * MIB, 800 * MIB, 1600 * MIB),
         (7, 600 * MIB, 245 * MIB, 525 * MIB, 1190 * MIB),
@@ -169,7 +172,8 @@ def test_the_dead_add_no_tolerance_without_end() -> None:
     kept = [replace(KEPT, pid=pid, size=640 * MIB) for pid in range(10, 15)]
     found = attribute(100 * GIB, {1: GIB}, {1: GIB}, lambda _pid: "a", kept=kept)
     assert (found.tolerated, found.unleased) == ({"a": (GIB + 5 * 640 * MIB) // 8}, {"a": 5 * 640 * MIB})
-    assert attribute(100 * GIB, {}, {}, WHOSE.get, kept=[KEPT] * 9).tolerated == {"a": TOLERATED}
+    kept = [replace(KEPT, size=100 * MIB)] * 9
+    assert attribute(100 * GIB, {}, {}, WHOSE.get, kept=kept).tolerated == {"a": TOLERATED}
 
 
 def test_only_what_two_looks_find_counts_and_the_smaller_of_both() -> None:

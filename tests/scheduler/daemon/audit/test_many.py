@@ -63,6 +63,15 @@ def test_ten_above_their_limit_are_ended(tmp_path: Path) -> None:
         wait_until(lambda: stopped(daemon) == [("a", "overuse")], "they are ended")
 
 
+def test_a_limit_of_next_to_nothing_is_none_of_what_libraries_take(tmp_path: Path) -> None:
+    """What a stranger took: 250 MiB in each of 66 containers with a limit of 1 KiB, before a context was measured."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS) as daemon:
+        process = Process(daemon.container("a", memory="1k"))
+        process.hello()
+        process.hold(250 * MIB)
+        wait_until(lambda: stopped(daemon) == [("a", "overuse")], "it is ended")
+
+
 def test_managed_memory_of_seven_is_tolerated_together_with_the_other(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS) as daemon:
         begin(daemon.container("a", memory="9g"), 7, CONTEXT, 244 * MIB, 244 * MIB)
