@@ -25,7 +25,7 @@ _MOST_OF_A_CONTAINER: Final = 65_536
 _DOUBTS: Final = 3
 MOST_INSTANCES: Final = 8
 # In place of a copy of an instance. UNKNOWN: there is none, or not yet, and nothing that it knows is charged. OPEN: all
-# that it knows counts as open.
+# that it knows counts as open, as long as a device has memory that no process has.
 UNKNOWN: Final = -1
 OPEN: Final = -2
 
@@ -166,11 +166,12 @@ class Exports:
         self._expected.drop(name)
         self._count(-self._rows.drop(name))
 
-    def doubt_expected(self, device: str) -> bool:
+    def doubt(self, device: str) -> bool:
         """Forget what may be there on a device or not, once that was doubted often enough; say whether there was any.
 
-        That is what the driver was about to make, and what an earlier scheduler was told of. What is seen first after
-        the end of the process may be of the time before it, and the next with it.
+        That is what the driver was about to make, and what an earlier scheduler was told of; the next look forgets what
+        counts as open. What is seen first after the end of the process may be of the time before it, and the next with
+        it.
         """
         self._doubts[device] += 1
         if self._doubts[device] < _DOUBTS:
@@ -222,7 +223,9 @@ class Exports:
         """Say whether somebody has it, or there was no time to find out."""
         for instance, number in row.entries:
             copy = self.copies.get(instance, UNKNOWN)
-            if time.monotonic() > end or copy == OPEN or (copy != UNKNOWN and has_entry(copy, number)):
+            if time.monotonic() > end or (copy >= 0 and has_entry(copy, number)):
+                return True
+            if copy == OPEN and self._doubts[row.device] < _DOUBTS:
                 return True
         return False
 

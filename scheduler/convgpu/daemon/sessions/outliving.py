@@ -144,7 +144,7 @@ class OutlivingMemory:
         lives = any(one is exports for one in self._living.values())
         if lives and isinstance(error, OSError) and error.errno in _OF_THE_PROCESS:
             exports.copies[instance] = OPEN
-            log.warning("what pid %d exported counts as open until its volume is removed: %s", pid, error)
+            log.warning("what pid %d exported counts as open while memory of the device has no process: %s", pid, error)
         else:
             log.warning("what pid %d exported is not known: %s", pid, error)
 
@@ -164,7 +164,7 @@ class OutlivingMemory:
         )
         if is_full := sum(len(one.copies) for one in of_it) >= _MOST_COPIES:
             log.warning(
-                "what pid %d exported counts as open until its volume is removed: %s has %d copies",
+                "what pid %d exported counts as open while memory of the device has no process: %s has %d copies",
                 session.pid,
                 session.container,
                 _MOST_COPIES,
@@ -243,9 +243,9 @@ class OutlivingMemory:
         self._bound_removed()
 
     def see_none(self, device: str) -> None:
-        """Take it that no memory of a device is without a process: what was about to be exported was not."""
+        """Take it that no memory of a device is without a process: what nobody can tell of is not there."""
         for one in self._all_left():
-            if one.doubt_expected(device):
+            if one.doubt(device):
                 self._follow(one)
 
     def _log_once(self, exports: Exports) -> None:

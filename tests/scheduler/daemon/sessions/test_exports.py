@@ -38,6 +38,26 @@ def test_an_instance_that_the_process_closed_or_exchanged_counts_as_open(on_host
     on_host(check)
 
 
+def test_what_counts_as_open_does_so_while_memory_has_no_process(on_host: Callable[[Check], None]) -> None:
+    """A program that hands another one's socket on has no such instance, and what that one exported may be gone."""
+
+    async def check(host: Host) -> None:
+        session = host.session("a", 3 * GIB)
+        number, kept = host.export()
+        await host.tell(session, 7, GIB, number)
+        await host.tell(session, 8, GIB, number, 1 << 20)
+        host.end(session, 3 * GIB)
+        assert await host.charged() == [2, 0]
+        for left in (2, 2, 1):
+            host.outliving.see_none("another")
+            host.outliving.see_none("gpu")
+            assert await host.charged() == [left, 0]
+        os.close(kept)
+        assert await host.charged() == [0, 0]
+
+    on_host(check)
+
+
 def test_who_makes_many_instances_is_charged_with_all(on_host: Callable[[Check], None]) -> None:
     """Programs that close all descriptors make the hook have another one."""
 
@@ -98,7 +118,7 @@ def test_a_container_with_many_copies_is_charged_with_the_rest(
             host.end(session, GIB)
             os.close(kept)
         assert await host.charged() == [1, 0]
-        assert "counts as open until its volume is removed: a has 1 copies" in caplog.text
+        assert "counts as open while memory of the device has no process: a has 1 copies" in caplog.text
 
     on_host(check)
 
