@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -15,6 +16,7 @@ log = logging.getLogger(__name__)
 UNKNOWN: Final = 640 << 20
 # Bytes. A process's claim beyond this does not become the estimate for all.
 PLAUSIBLE: Final = 2 * UNKNOWN
+_MEASURED: Final = 8  # contexts of a device, of which the least is believed
 
 
 class ContextSizes:
@@ -44,6 +46,7 @@ class ContextSizes:
         self.least = dict(seen or {})
         self._on_seen = on_seen
         self._learned: dict[str, int] = {}
+        self._measured: dict[str, deque[int]] = {}
         self._uncounted: dict[str, int] = {}
 
     def size(self, device: str, limit: int) -> int:
@@ -95,10 +98,16 @@ class ContextSizes:
         """
         size = max((await self.held(device, pid) or 0) - used, 0)
         first = used == 0 and charged == self._learned.get(device, charged)
-        if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not a larger one
-            self._learned[device] = size
-            self._see(device, min(size, UNKNOWN))
+        if first and charged and 0 < size <= PLAUSIBLE:
+            self._learn(device, size)
         return size
+
+    def _learn(self, device: str, size: int) -> None:
+        """Take the least of what was seen last: a process may have more than a context, or say it of less than one."""
+        seen = self._measured.setdefault(device, deque(maxlen=_MEASURED))
+        seen.append(size)
+        self._learned[device] = min(seen)
+        self._see(device, min(self._learned[device], UNKNOWN))
 
     def _see(self, device: str, size: int) -> None:
         if self.least.get(device) != size:

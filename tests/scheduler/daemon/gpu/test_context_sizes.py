@@ -91,3 +91,17 @@ def test_the_least_that_a_context_takes_is_what_was_seen_last_and_no_more_than_a
     other = ContextSizes(executor, {CARD: 0})
     asyncio.run(other.measure(CARD, 7, UNKNOWN, 0))
     assert (other.size(CARD, 1 << 40), other.least) == (2 * UNKNOWN, {CARD: UNKNOWN})
+
+
+def test_what_a_program_says_of_less_than_a_context_is_not_believed_for_ever() -> None:
+    """A process that has 2 MiB and no context says that it has one; it lasted until the scheduler ended."""
+    counts = Counts({7: CONTEXT, 8: 2 * MIB}, CONTEXT + 2 * MIB)
+    learner = contexts(counts)
+    asyncio.run(learner.measure(CARD, 7, UNKNOWN, 0))
+    asyncio.run(learner.measure(CARD, 8, CONTEXT, 0))
+    sizes = []
+    for _ in range(8):
+        sizes.append(learner.size(CARD, 1 << 40))
+        asyncio.run(learner.measure(CARD, 7, sizes[-1], 0))
+    assert sizes == [2 * MIB] * 8
+    assert (learner.size(CARD, 1 << 40), learner.least) == (CONTEXT, {CARD: CONTEXT})
