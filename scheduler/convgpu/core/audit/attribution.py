@@ -22,6 +22,7 @@ _PART: Final = 8
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
+_FEW: Final = 4
 # More bytes than there are anywhere: all that is nobody's.
 ALL: Final = 1 << 62
 
@@ -137,7 +138,8 @@ class Attribution:
         external: held by processes outside of ConvGPU.
         unheld: in use and held by no process, at most.
         unattributed: the same, at least.
-        without_process: in use and held by no process that lives, at least; managed memory may be among it.
+        without_process: in use and held by no process that lives, at least, where there are few; managed memory may be
+            among it. Many are not believed to have as much more each: who makes them would hide what nobody has.
     """
 
     seen: Mapping[str, int]
@@ -185,7 +187,7 @@ def attribute(
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
-    dead = max(used - sum(held.values()) + imported - UNCOUNTED * len(held), 0)
+    dead = max(used - sum(held.values()) + imported - UNCOUNTED * min(len(held), _FEW), 0)
     return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed, dead)
 
 

@@ -54,6 +54,14 @@ class Spells:
         return fresh
 
 
+def is_over(size: int, limit: int, tolerated: int) -> bool:
+    """Say whether a container holds more than its limit and what is tolerated beyond its leases; all in bytes.
+
+    Half of the limit at most: of the dead what they had is taken for what they leased, and nobody bounds that.
+    """
+    return size > limit + min(tolerated, limit // 2)
+
+
 class TakenReserves:
     """Knows what each container was charged, without a session that accounts for it, while nobody lacked anything.
 

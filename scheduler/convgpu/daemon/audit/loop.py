@@ -10,7 +10,7 @@ from random import SystemRandom
 
 from convgpu.core import events as e
 from convgpu.core.audit.attribution import Attribution, MemorySample, is_significant, lasting
-from convgpu.core.audit.overuse import OveruseRow, TakenReserves, next_look
+from convgpu.core.audit.overuse import OveruseRow, TakenReserves, is_over, next_look
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor, Leases
@@ -210,7 +210,7 @@ class Audit:
             past = min(account.charged, attribution.unleased.get(name, 0))  # what was charged may be gone by now
             claimed = self._attributor.used(name, device) + past if past else 0
             size = max(attribution.seen.get(name, 0), claimed)
-            if size > account.limit + attribution.tolerated.get(name, 0):
+            if is_over(size, account.limit, attribution.tolerated.get(name, 0)):
                 over[name] = size
         self._report.over[device] = over
         return {(name, device) for name in over}

@@ -76,6 +76,12 @@ def test_what_is_imported_is_not_a_process_s_own() -> None:
     assert found.without_process == 2 * GIB - UNCOUNTED
 
 
+def test_many_small_processes_do_not_hide_what_no_process_has() -> None:
+    """A stranger had 850 with 2 MiB each: exports of 13 GiB, which somebody had, were forgotten beside them."""
+    held = dict.fromkeys(range(850), 2 * MIB)
+    assert attribute(850 * 2 * MIB + 3 * GIB, held, held, lambda _pid: "a").without_process == 3 * GIB - 4 * UNCOUNTED
+
+
 def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:
     """It was charged with 2.9 GiB of a program of its that exited, and the next one was refused for want of them."""
     exiting = Kept(2, GIB, A, is_left=False, is_ending=True, is_exiting=True)

@@ -7,9 +7,26 @@ from random import Random
 import pytest
 
 from convgpu.core.audit.attribution import TOLERATED
-from convgpu.core.audit.overuse import OveruseBudget, TakenReserves
+from convgpu.core.audit.overuse import OveruseBudget, TakenReserves, is_over
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "tolerated", "is_above"),
+    [
+        (526 * MIB + TOLERATED, 526 * MIB, TOLERATED, False),
+        (526 * MIB + TOLERATED + 1, 526 * MIB, TOLERATED, True),
+        (2 * GIB + 1, 2 * GIB, 0, True),
+        # What a stranger had in each of 23: one that ended with a session counts as if it had leased all of it.
+        (490 * MIB, 256 * MIB, 245 * MIB, True),
+        (384 * MIB, 256 * MIB, 245 * MIB, False),
+    ],
+)
+def test_who_is_above_the_limit_by_more_than_is_tolerated(
+    size: int, limit: int, tolerated: int, is_above: bool
+) -> None:
+    assert is_over(size, limit, tolerated) is is_above
 
 
 def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
