@@ -22,7 +22,7 @@ _PART: Final = 8
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
-_FEW: Final = 4
+_FEW: Final = 4  # processes for which that is taken to be so where what no process has is to be found
 # More bytes than there are anywhere: all that is nobody's.
 ALL: Final = 1 << 62
 

@@ -23,6 +23,18 @@ from convgpu.protocol.stream import MessageStream
 OBSERVE = m.Observe(bytes(16), "")
 
 
+class SlowLook:
+    """A look at a process that waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def __call__(self, _pid: int) -> KernelFacts:
+        self.begun.set()
+        self.goes_on.wait()
+        return KernelFacts(7, [], None, [])
+
+
 class Client:
     """A process that connects to a container's socket."""
 
@@ -70,23 +82,18 @@ async def serving(monkeypatch: pytest.MonkeyPatch, look: Callable[[int], KernelF
 
 
 def test_who_keeps_the_kernel_from_telling_keeps_no_other_container_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def look(_pid: int) -> KernelFacts:
-        begun.set()
-        goes_on.wait()
-        return KernelFacts(7, [], None, [])
+    look = SlowLook()
 
     async def play() -> None:
         async with serving(monkeypatch, look) as connect:
             slow, other = await connect("slow"), await connect("other")
             slow.send(OBSERVE, OBSERVE, m.Query(0))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(look.begun.wait)
             other.send(m.Query(0))
             refused = await other.answer()
             assert refused is not None
             assert isinstance(refused[1], m.Failed)
-            goes_on.set()
+            look.goes_on.set()
             answers = [await slow.answer() for _ in range(3)]
             assert answers[:2] == [(1, m.Observed(7, 0)), (2, m.Observed(7, 0))]
             assert answers[2] is not None
@@ -95,7 +102,7 @@ def test_who_keeps_the_kernel_from_telling_keeps_no_other_container_waiting(monk
     try:
         asyncio.run(play())
     finally:
-        goes_on.set()
+        look.goes_on.set()
 
 
 def test_a_process_is_asked_for_once_and_again_while_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,20 +162,15 @@ def test_a_fault_in_a_look_ends_its_connection_and_no_other(monkeypatch: pytest.
 
 
 def test_who_goes_while_it_is_looked_at_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def look(_pid: int) -> KernelFacts:
-        begun.set()
-        goes_on.wait()
-        return KernelFacts(7, [], None, [])
+    look = SlowLook()
 
     async def play() -> None:
         async with serving(monkeypatch, look) as connect:
             gone = await connect("a")
             gone.send(OBSERVE)
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(look.begun.wait)
             gone._writer.close()
-            goes_on.set()
+            look.goes_on.set()
             later = await connect("a")
             later.send(OBSERVE)
             assert await later.answer() == (1, m.Observed(7, 0))
@@ -176,4 +178,4 @@ def test_who_goes_while_it_is_looked_at_is_not_answered(monkeypatch: pytest.Monk
     try:
         asyncio.run(play())
     finally:
-        goes_on.set()
+        look.goes_on.set()
