@@ -14,13 +14,13 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import Final, TypeVar
 
 from convgpu.core.audit.attribution import ALL, Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
@@ -29,6 +29,7 @@ from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
 from convgpu.daemon.system.procfs import (
     containers_of,
+    is_alive,
     is_running,
     namespace_pids,
     open_pid_namespace,
@@ -38,6 +39,8 @@ from convgpu.daemon.system.procfs import (
     ticks_since_boot,
     user,
 )
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -307,11 +310,15 @@ def _find(index: ProcessIndex, own: int) -> dict[int, _Namespace]:
     try:
         for container, rows in numbers.items():
             depth = min(len(pids) for pids in rows.values())
-            first = next(pid for pid, pids in rows.items() if len(pids) == depth)
+            outermost = [pid for pid, pids in rows.items() if len(pids) == depth]
             if (volume := index.by_id.get(container)) is None:
-                shared.add(pid_namespace(first))
-            elif (descriptor := open_pid_namespace(first)) is not None:
-                inode, living = os.fstat(descriptor).st_ino, {pids[depth - 1] for pids in rows.values()}
+                shared.add(_first_told(pid_namespace, outermost))
+            elif (descriptor := _first_told(open_pid_namespace, outermost)) is not None:
+                # Who has ended and is not waited for (a zombie) is among the dead.
+                inode, living = (
+                    os.fstat(descriptor).st_ino,
+                    {row[depth - 1] for pid, row in rows.items() if is_alive(pid)},
+                )
                 if inode in found:
                     shared.add(inode)
                     os.close(descriptor)
@@ -324,6 +331,11 @@ def _find(index: ProcessIndex, own: int) -> dict[int, _Namespace]:
         for inode in found.keys() & (shared | {own}):
             os.close(found.pop(inode).descriptor)
     return found
+
+
+def _first_told(tell: Callable[[int], T | None], pids: Iterable[int]) -> T | None:
+    """Return what is told of the first of these processes that does not keep the kernel from telling."""
+    return next((told for pid in pids if (told := tell(pid)) is not None), None)
 
 
 def _look(index: ProcessIndex) -> tuple[dict[str, dict[int, Sequence[int]]], set[int | None]]:

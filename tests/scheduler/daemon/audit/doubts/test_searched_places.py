@@ -75,8 +75,22 @@ def test_who_has_ended_does_not_share_it(monkeypatch: pytest.MonkeyPatch, look: 
     with first_process() as first, joined(first, sys.executable, "-c", source) as inner:
         children = Path(f"/proc/{inner}/task/{inner}/children")
         wait_until(lambda: children.read_text() and not is_alive(int(children.read_text())), "it has ended")
-        [found] = look({first: "id", inner: "id", int(children.read_text()): None}).items()
-    assert found == (Owner("a", "id"), {1, 2})
+        ended = int(children.read_text())
+        assert look({first: "id", inner: "id", ended: None}) == {Owner("a", "id"): {1, 2}}
+        # What it has, others keep: it is not of the living, whether or not its parent waits for it.
+        assert look({first: "id", inner: "id", ended: "id"}) == {Owner("a", "id"): {1, 2}}
+
+
+def test_a_first_process_that_keeps_the_kernel_from_telling_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, look: Look
+) -> None:
+    open_one, tell_one = unseen.open_pid_namespace, unseen.pid_namespace
+    with first_process() as first, joined(first) as inner:
+        monkeypatch.setattr(unseen, "open_pid_namespace", lambda pid: None if pid == first else open_one(pid))
+        assert look({first: "id", inner: "id"}) == {Owner("a", "id"): {1, 2}}
+        monkeypatch.setattr(unseen, "pid_namespace", lambda pid: None if pid == first else tell_one(pid))
+        with joined(first) as other:
+            assert look({first: "stranger", inner: "stranger", other: "id"}) == {}
 
 
 def test_who_asks_does_not_share_it(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
