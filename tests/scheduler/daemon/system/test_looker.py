@@ -2,11 +2,20 @@
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from convgpu.daemon.system.processes.looker import Looker
+
+_MOST: Final = 20.0  # seconds for what takes milliseconds
+T = TypeVar("T")
+
+
+def run(play: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(play, _MOST))
 
 
 def test_who_asks_for_many_looks_does_not_delay_those_of_another() -> None:
@@ -32,7 +41,7 @@ def test_who_asks_for_many_looks_does_not_delay_those_of_another() -> None:
         assert not looker._waiting
 
     try:
-        asyncio.run(play())
+        run(play())
     finally:
         goes_on.set()
     assert answers[:4] == [0, 20, 1, 21]
@@ -52,7 +61,7 @@ def test_where_no_thread_can_be_started_the_loop_looks(monkeypatch: pytest.Monke
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    assert asyncio.run(play()) == [1, 2]
+    assert run(play()) == [1, 2]
 
 
 def test_a_look_that_fails_is_answered_and_the_next_one_taken(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,5 +75,5 @@ def test_a_look_that_fails_is_answered_and_the_next_one_taken(caplog: pytest.Log
         looker.ask("a", lambda: 2, second.set_result)
         return [await first, await second]
 
-    assert asyncio.run(play()) == [None, 2]
+    assert run(play()) == [None, 2]
     assert "could not be looked at" in caplog.text
