@@ -8,10 +8,11 @@ allocated between two samples was leased to it before. Only what two samples in 
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 # More than any library was seen to take beyond what is charged.
@@ -63,7 +64,7 @@ class MemorySample:
             None: the same.
         told: what is known of pids which several processes had.
         exiting: the pids among `ended` whose processes are not through with it.
-        imported: bytes of `held` that were added because living processes imported what is nobody's.
+        imported: by pid, bytes of `held` that were added because living processes imported what is nobody's.
     """
 
     device: str
@@ -78,7 +79,7 @@ class MemorySample:
     listed: Mapping[int, int] | None = None
     told: Mapping[int, Told] = field(default_factory=dict)
     exiting: AbstractSet[int] = frozenset()
-    imported: int = 0
+    imported: Mapping[int, int] = field(default_factory=dict)
 
     def listed_with(self, pid: int) -> int:
         """Return the bytes that NVML lists with a pid."""
@@ -140,6 +141,7 @@ class Attribution:
         unattributed: the same, at least.
         without_process: in use and held by no process that lives, at least, where there are few; managed memory may be
             among it. Many are not believed to have as much more each: who makes them would hide what nobody has.
+        imported: what each container holds because its processes imported it, and the driver lists for nobody.
     """
 
     seen: Mapping[str, int]
@@ -149,6 +151,7 @@ class Attribution:
     unheld: int
     unattributed: int
     without_process: int
+    imported: Mapping[str, int] = field(default_factory=dict)
 
 
 def attribute(
@@ -158,7 +161,7 @@ def attribute(
     container_of: Callable[[int], str | None],
     managed: int = 0,
     kept: Sequence[Kept] = (),
-    imported: int = 0,
+    imported: Mapping[int, int] = MappingProxyType({}),
 ) -> Attribution:
     """Attribute the memory of one device to its owners.
 
@@ -169,15 +172,16 @@ def attribute(
         container_of: the container of a pid, None for an external process.
         managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
         kept: memory of processes that have ended. Their containers are charged with it as long as they run.
-        imported: bytes of `held` that the driver lists for nobody: who lets go of them leaves them to others.
+        imported: by pid, bytes of `held` that the driver lists for nobody: who lets go of them leaves them to others.
     """
-    tally, external = _Tally(), 0
+    tally, external, imports = _Tally(), 0, Counter[str]()
     for pid, size in held.items():
         container = container_of(pid)
         if container is None:
             external += size
         else:
             tally.add(container, size, lease.get(pid))
+            imports[container] += imported.get(pid, 0)
     known = [*held.values(), *(one.size for one in kept if not (one.is_left and one.is_ending))]
     for one in kept:
         if not one.is_left:
@@ -187,8 +191,9 @@ def attribute(
     unheld = max(used - sum(known), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
-    dead = max(used - sum(held.values()) + imported - UNCOUNTED * min(len(held), _FEW), 0)
-    return Attribution(dict(tally.seen), tolerated, tally.unleased(tolerated), external, unheld, unattributed, dead)
+    dead = max(used - sum(held.values()) + sum(imported.values()) - UNCOUNTED * min(len(held), _FEW), 0)
+    unleased = tally.unleased(tolerated)
+    return Attribution(dict(tally.seen), tolerated, unleased, external, unheld, unattributed, dead, +imports)
 
 
 def tolerate(leased: Sequence[int]) -> int:

@@ -119,7 +119,11 @@ def add_imported(
     ownerless = find_ownerless(samples, used, own)
     found = []
     for sample in samples:
-        held, taken = dict(sample.held or {}), dict[str | None, int]()  # by container
+        held, imports, taken = (
+            dict(sample.held or {}),
+            dict[int, int](),
+            dict[str | None, int](),
+        )  # the last by container
         listed: dict[str | None, int] = defaultdict(int)  # likewise
         for pid, size in held.items():
             listed[container_of(pid)] += size
@@ -130,7 +134,7 @@ def add_imported(
             if pid in held and more > NOISE:
                 taken[container] = taken.get(container, 0) + more
                 held[pid] += more
-        imports = sum(held.values()) - sum((sample.held or {}).values())
+                imports[pid] = more
         found.append(replace(sample, held=held, imported=imports) if sample.held is not None else sample)
     return found
 

@@ -202,13 +202,17 @@ class Audit:
     ) -> set[OveruseRow]:
         """Return the (container, device) that hold more than their limit and what is tolerated, or say that they do.
 
-        What its hook accounts for, and what it is charged with beside that, is kept from others together, whether or
-        not it is there: a program that freed past the hook kept twice its limit from them.
+        What its hook accounts for, what its ended processes left to others, and what it is charged with beside that, is
+        kept from others together, whether or not it is there: a program that freed past the hook kept twice its limit
+        from them. Who imported what was left has it twice; that counts once.
         """
         over: dict[str, int] = {}
+        left = self._outliving.charged(device)
         for name, account in accounts.items():
-            past = min(account.charged, attribution.unleased.get(name, 0))  # what was charged may be gone by now
-            claimed = self._attributor.used(name, device) + past if past else 0
+            # What was charged may be gone by now.
+            past = min(account.charged - left[name], attribution.unleased.get(name, 0))
+            kept = max(left[name] - attribution.imported.get(name, 0), 0)
+            claimed = self._attributor.used(name, device) + kept + past if past > 0 else 0
             size = max(attribution.seen.get(name, 0), claimed)
             if is_over(size, account.limit, attribution.tolerated.get(name, 0)):
                 over[name] = size

@@ -71,9 +71,9 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
 
 def test_what_is_imported_is_not_a_process_s_own() -> None:
     """Who lets go of it leaves it to whoever has the descriptor: it is no sign that nothing is left."""
-    found = attribute(3 * GIB, {4: 3 * GIB}, {4: GIB}, {4: "a"}.get, imported=2 * GIB)
+    found = attribute(3 * GIB, {4: 3 * GIB}, {4: GIB}, {4: "a"}.get, imported={4: 2 * GIB})
     assert (found.seen, found.unattributed) == ({"a": 3 * GIB}, 0)
-    assert found.without_process == 2 * GIB - UNCOUNTED
+    assert (found.without_process, found.imported) == (2 * GIB - UNCOUNTED, {"a": 2 * GIB})
 
 
 def test_many_small_processes_do_not_hide_what_no_process_has() -> None:

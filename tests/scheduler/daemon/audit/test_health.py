@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
-from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
@@ -350,3 +351,35 @@ def test_what_an_ended_process_left_is_its_containers_and_no_external_memory(tmp
         assert seen == [(15.5, 3), (15.5, 3), (15.5, 3), (14.5, 3), (15.5, 3)]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("held", "imported", "over"),
+    [
+        (0.75, 0, {}),
+        (2, 0, {"a": 5 * GIB}),  # neither what was left nor what is listed is above the limit
+        (0.75, 2, {}),  # it has two of the three that were left
+    ],
+)
+def test_what_was_left_counts_beside_what_is_taken_past_the_hook(
+    tmp_path: Path, held: float, imported: int, over: Mapping[str, int]
+) -> None:
+    """A stranger had 920 MiB in each of six containers of 512."""
+
+    async def run() -> Mapping[str, int]:
+        parts, pid = Parts(cards := Cards(), tmp_path), os.getpid()
+        parts.attributor._resolver = cast("Any", SimpleNamespace(index=lambda: ProcessIndex({pid: "a"}, {}, {})))
+        with closing(parts.store):
+            parts.driver.dispatch(e.ContainerCreated("a", {"one": 4 * GIB}))
+            parts.outliving._left["a"].append(Exports("a", charged=Counter({"one": 3 * GIB})))
+            parts.driver.dispatch(e.UnleasedMemory("a", "one", 3 * GIB))
+            cards.first = {pid: int(held * GIB)}, int((3.5 + held) * GIB)
+            cards.imported = {pid: imported * GIB}
+            for _ in range(3):
+                await parts.audit.audit()
+            account = parts.driver.machine.account("a", "one")
+            charged = account.charged if account is not None else 0
+            assert charged == pytest.approx((3 + held + imported) * GIB, abs=32 << 20)
+        return parts.report.over["one"]
+
+    assert asyncio.run(run()) == over
