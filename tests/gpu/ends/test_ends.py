@@ -75,6 +75,25 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+# Likewise, and the parent of that child lives and does not wait for it.
+ZOMBIE = f"""{SHORT}
+read, write = os.pipe()
+if os.fork() == 0:
+    if (child := os.fork()) == 0:
+        begun = take()
+        if os.fork() == 0:
+            for descriptor in (0, 1, 2, write):
+                os.close(descriptor)
+            signal.pause()
+        print(time.monotonic() - begun, flush=True)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    for descriptor in (0, 1, 2, write):
+        os.close(descriptor)
+    signal.pause()
+os.close(write)
+os.read(read, 1)
+"""
 # By itself; it sends its descriptors of the driver to TAKER, has no child, and its parent is the runtime.
 SEND = f"""{SHORT}
 begun, to = take(), socket.socket(socket.AF_UNIX)
@@ -85,6 +104,7 @@ to.recv(1)
 print(time.monotonic() - begun, flush=True)
 os._exit(0)
 """
+WAYS = {"child": CHILD, "zombie": ZOMBIE, "send": SEND}
 TAKER = """
 import os, signal, socket
 listening = socket.socket(socket.AF_UNIX)
@@ -105,7 +125,7 @@ def usage(plugin: PluginApi, container: Container) -> int:
     return sum(device["usage"] for device in plugin.container(container.volume)["devices"])
 
 
-@pytest.mark.parametrize("way", ["child", "send"])
+@pytest.mark.parametrize("way", WAYS)
 def test_what_a_short_program_left_in_its_container_is_that_containers(
     start: Start, plugin: PluginApi, figures: dict[str, object], way: str
 ) -> None:
@@ -115,7 +135,7 @@ def test_what_a_short_program_left_in_its_container_is_that_containers(
         container.wait_for("holding")  # else its context would find no room, as soon as the other's memory is charged
         unhooked = ("exec", "-e", "LD_PRELOAD=", container.name, "python3", "-c")
         docker(*unhooked, TAKER)
-        done = docker(*unhooked, CHILD if way == "child" else SEND)
+        done = docker(*unhooked, WAYS[way])
         lived.append(float(done.stdout))
         wait_until(lambda: plugin.events(container.volume, "overused"), "it is seen above its limit")  # noqa: B023
         wait_until(lambda: usage(plugin, container) >= 3 * GIB, "it is charged")  # noqa: B023
