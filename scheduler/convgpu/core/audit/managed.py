@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from convgpu.core.audit.attribution import NOISE, UNCOUNTED, MemorySample
+from convgpu.core.audit.attribution import NOISE, MemorySample, uncounted
 
 # Bytes by pid, and by device, of each process that has a session.
 Usages = Mapping[int, Mapping[str, int]]
@@ -52,7 +52,7 @@ def find_ownerless(samples: Sequence[MemorySample], used: Usages, own: Mapping[s
     for sample in samples:
         if sample.held is not None:
             listed = {**sample.held, **sample.ended}
-            known = sum(listed.values()) + own[sample.device] + UNCOUNTED * len(listed)
+            known = sum(listed.values()) + own[sample.device] + uncounted(listed.values())
             managed = sum(_accounted([sample], pid, sizes).get(sample.device, 0) for pid, sizes in used.items())
             found[sample.device] = max(sample.used - known - managed, 0)
     return found
@@ -92,7 +92,7 @@ def complete(
         for device in ownerless.keys() & one.devices:
             if (size := min(free, room[device])) > NOISE:
                 # `ownerless` lacks a little for each that is listed: what the driver took for it, at most.
-                room[device] -= size - (UNCOUNTED if pid in listed[device] else 0)
+                room[device] -= size - uncounted([listed[device].get(pid, 0)])
                 more[device][pid] = accounted.get(device, 0) + size
     return [_add(sample, more.get(sample.device, {}), mapped) for sample in samples]
 

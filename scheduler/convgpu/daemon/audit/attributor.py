@@ -11,7 +11,6 @@ from typing import Final
 
 from convgpu.core.audit.attribution import (
     ALL,
-    UNCOUNTED,
     Attribution,
     Kept,
     MemorySample,
@@ -19,6 +18,7 @@ from convgpu.core.audit.attribution import (
     attribute,
     beyond,
     claim,
+    uncounted,
 )
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
@@ -202,7 +202,7 @@ class Attributor:
         found = beyond(kept, found)
         self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
         listed = [*listing.held.values(), *(one.size for one in kept)]
-        known = sum(listed) + UNCOUNTED * len(listed) + self._own[device] + self._managed(device, listing.held)
+        known = sum(listed) + uncounted(listed) + self._own[device] + self._managed(device, listing.held)
         claimed = claim(kept, found, max(sample.used - known, 0))
         # Without the claims it would be nobody's still: so it is searched for.
         self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)

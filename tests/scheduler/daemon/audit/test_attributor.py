@@ -83,7 +83,7 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     parts = cast("Any", (machine, sessions, SimpleNamespace(index=lambda: index)))
     attributor = Attributor(*parts, ended=EndedProcesses(unseen=cast("Any", searching)))
     used = 5 * GIB + UNCOUNTED + GIB + nobodys
-    sample = MemorySample("gpu", 16 * GIB, used, {pid: 0}, starts={pid: start_time(pid)})
+    sample = MemorySample("gpu", 16 * GIB, used, {pid: GIB}, starts={pid: start_time(pid)})
     attributor.see_unlisted("gpu", 0, GIB)
     attribution = attributor.attribute(sample, {}, cast("Any", index))
     asyncio.run(attributor.learn([]))
