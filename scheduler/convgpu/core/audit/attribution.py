@@ -21,9 +21,9 @@ TOLERATED: Final = 256 << 20
 _PART: Final = 8
 # A smaller change of a figure leads to no new decision.
 NOISE: Final = 16 << 20
-# The driver takes a little for each context and lists it for nobody: 9 MiB of 526 on an H200, 6 of 524 with a later
-# driver; for a process without a context nothing (docs/measurements/audit.md). So it is a part of what is listed, too:
-# else who has many small processes would hide what nobody has behind them.
+# For a context the driver takes a little more than it lists: on an H200 5.8 to 8.8 MiB beside 518. For others it takes
+# nothing (decision 233). So it is a part of what is listed, too: else who has many small processes would hide what
+# nobody has behind them.
 UNCOUNTED: Final = 16 << 20
 _LISTED_PART: Final = 16
 _FEW: Final = 4  # processes for which that is taken to be so where what no process has is to be found
@@ -144,7 +144,9 @@ class Attribution:
         unattributed: the same, at least.
         without_process: in use and held by no process that lives, at least, where there are few; managed memory may be
             among it. Many are not believed to have as much more each: who makes them would hide what nobody has.
-        imported: what each container holds because its processes imported it, and the driver lists for nobody.
+        managed: what is used by our ledger, and listed for nobody.
+        imported: what each container holds beyond its leases because its processes imported it, and the driver lists
+            for nobody.
     """
 
     seen: Mapping[str, int]
@@ -154,6 +156,7 @@ class Attribution:
     unheld: int
     unattributed: int
     without_process: int
+    managed: int = 0
     imported: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -173,7 +176,7 @@ def attribute(
         held: bytes by the pid of each living process.
         lease: bytes by the pid of each process that has a session.
         container_of: the container of a pid, None for an external process.
-        managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
+        managed: bytes that are used by our ledger and the driver lists for none (managed memory, what ended ones left).
         kept: memory of processes that have ended. Their containers are charged with it as long as they run.
         imported: by pid, bytes of `held` that the driver lists for nobody: who lets go of them leaves them to others.
     """
@@ -184,7 +187,7 @@ def attribute(
             external += size
         else:
             tally.add(container, size, lease.get(pid))
-            imports[container] += imported.get(pid, 0)
+            imports[container] += min(imported.get(pid, 0), max(size - lease.get(pid, 0), 0))
     known = [*held.values(), *(one.size for one in kept if not (one.is_left and one.is_ending))]
     for one in kept:
         if not one.is_left:
@@ -196,7 +199,7 @@ def attribute(
     tolerated = {name: tolerate(sizes) for name, sizes in tally.leased.items()}
     dead = max(used - sum(held.values()) + sum(imported.values()) - min(uncounted(held.values()), _FEW * UNCOUNTED), 0)
     unleased = tally.unleased(tolerated)
-    return Attribution(dict(tally.seen), tolerated, unleased, external, unheld, unattributed, dead, +imports)
+    return Attribution(dict(tally.seen), tolerated, unleased, external, unheld, unattributed, dead, managed, +imports)
 
 
 def uncounted(listed: Iterable[int]) -> int:

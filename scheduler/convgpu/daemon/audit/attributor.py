@@ -162,7 +162,7 @@ class Attributor:
         held = {pid: size for pid, size in listing.held.items() if owners[pid] or is_alive(pid)}
         limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
-        managed = self._managed(device, held)
+        managed = self._managed(device, held, sample.imported)
         kept = self._count_once(listing, device)
         return attribute(sample.used, held, lease, limited.get, managed, kept, sample.imported)
 
@@ -202,7 +202,8 @@ class Attributor:
         found = beyond(kept, found)
         self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
         listed = [*listing.held.values(), *(one.size for one in kept)]
-        known = sum(listed) + uncounted(listed) + self._own[device] + self._managed(device, listing.held)
+        known = sum(listed) + uncounted(listed) + self._own[device]
+        known += self._managed(device, listing.held, sample.imported)
         claimed = claim(kept, found, max(sample.used - known, 0))
         # Without the claims it would be nobody's still: so it is searched for.
         self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)
@@ -291,13 +292,18 @@ class Attributor:
         count = len(used) if choice.is_default and used < offer.keys() else choice.count
         return sum(held.values()) <= count * max(offer.values(), default=0)
 
-    def _managed(self, device: str, held: Mapping[int, int]) -> int:
-        """Return what is used beyond what the driver lists for processes, in bytes, and what ended ones left."""
+    def _managed(self, device: str, held: Mapping[int, int], imported: Mapping[int, int]) -> int:
+        """Return what is used beyond what the driver lists for processes, in bytes, and what ended ones left.
+
+        What of that was imported is among what processes hold (`MemorySample.imported`): it would count twice, and hide
+        as much that is nobody's.
+        """
         used: dict[int, int] = defaultdict(int)
         for session in self._sessions.by_number.values():
             if session.pid in held and device in session.rows:
                 used[session.pid] += self._sessions.used_by(session, device)
-        return sum(max(size - held[pid], 0) for pid, size in used.items()) + self._stays(device)
+        left = max(self._stays(device) - sum(imported.values()), 0)
+        return sum(max(size - held[pid], 0) for pid, size in used.items()) + left
 
     def used(self, container: str, device: str) -> int:
         """Return what the hooks of a container account for on a device, in bytes."""

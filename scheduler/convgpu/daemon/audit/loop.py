@@ -204,15 +204,17 @@ class Audit:
 
         What its hook accounts for, what its ended processes left to others, and what it is charged with beside that, is
         kept from others together, whether or not it is there: a program that freed past the hook kept twice its limit
-        from them. Who imported what was left has it twice; that counts once.
+        from them. What was left may be listed as well, for the dead process while a child of it has the driver open, or
+        for who imported it, or may be gone and nobody can tell: it counts no more than there is beside what is listed.
         """
         over: dict[str, int] = {}
         left = self._outliving.charged(device)
+        beside = attribution.unheld - self._capacities.least[device] - attribution.managed
         for name, account in accounts.items():
             # What was charged may be gone by now.
             past = min(account.charged - left[name], attribution.unleased.get(name, 0))
-            kept = max(left[name] - attribution.imported.get(name, 0), 0)
-            claimed = self._attributor.used(name, device) + kept + past if past > 0 else 0
+            kept = min(left[name] - attribution.imported.get(name, 0), left[name] + beside)
+            claimed = self._attributor.used(name, device) + max(kept, 0) + past if past > 0 else 0
             size = max(attribution.seen.get(name, 0), claimed)
             if is_over(size, account.limit, attribution.tolerated.get(name, 0)):
                 over[name] = size

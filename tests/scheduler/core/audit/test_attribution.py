@@ -86,6 +86,7 @@ def test_many_small_processes_do_not_hide_what_no_process_has() -> None:
     found = attribute(850 * 2 * MIB + 3 * GIB, held, held, lambda _pid: "a")
     assert found.without_process == 3 * GIB - 4 * UNCOUNTED
     assert found.unattributed == 3 * GIB - 850 * 2 * MIB // 16
+    assert attribute(4 * MIB, {1: 2 * MIB}, {}, {}.get).without_process == 2 * MIB - 2 * MIB // 16
 
 
 def test_a_container_is_not_charged_for_who_exits_and_is_seen_with_it() -> None:

@@ -84,6 +84,12 @@ def test_a_container_has_no_more_than_is_nobodys(
     assert found.held == {pid: CONTEXT + size for pid, size in enumerate(more, 1)}
 
 
+def test_what_is_nobodys_does_not_hide_behind_many_small_processes() -> None:
+    held = dict.fromkeys(range(300), 2 << 20)
+    before = MemorySample("x", 16 * GIB, OWN["x"] + sum(held.values()) + 4 * GIB, held)
+    assert find_ownerless([before], {}, OWN) == {"x": 4 * GIB - 300 * (2 << 20) // 16}
+
+
 def test_little_that_the_driver_takes_for_each_process_is_not_missing_from_what_many_have() -> None:
     """The last of ten would be left without 160 MiB."""
     number, size = 10, 245 << 20

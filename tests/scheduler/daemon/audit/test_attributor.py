@@ -60,17 +60,18 @@ A = Owner("a", "id")
 
 
 @pytest.mark.parametrize(
-    ("nobodys", "found", "claimed", "unseen"),
+    ("nobodys", "found", "listed", "claimed", "unseen"),
     [
-        # What another's hook accounts for as managed memory is not nobody's, nor what the driver takes for each.
-        (0, 3 * GIB, 0, 3 * GIB),
-        (2 * GIB, 3 * GIB, 2 * GIB, 3 * GIB),
-        (4 * GIB, 3 * GIB, 3 * GIB, 3 * GIB),
-        (4 * GIB, ALL, 4 * GIB, 0),  # who disturbs has what is left when others have what they map
+        # What another's hook accounts for as managed memory is not nobody's, nor what the driver takes for a context.
+        (0, 3 * GIB, GIB, 0, 3 * GIB),
+        (2 * GIB, 3 * GIB, GIB, 2 * GIB, 3 * GIB),
+        (4 * GIB, 3 * GIB, GIB, 3 * GIB, 3 * GIB),
+        (4 * GIB, ALL, GIB, 4 * GIB, 0),  # who disturbs has what is left when others have what they map
+        (2 * GIB, 3 * GIB, 0, 2 * GIB + UNCOUNTED, 3 * GIB),  # it takes nothing for who has none
     ],
 )
 def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
-    nobodys: int, found: int, claimed: int, unseen: int
+    nobodys: int, found: int, listed: int, claimed: int, unseen: int
 ) -> None:
     """It stays in what is searched for: else nobody would see that it was freed."""
     pid = os.getpid()
@@ -83,7 +84,7 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     parts = cast("Any", (machine, sessions, SimpleNamespace(index=lambda: index)))
     attributor = Attributor(*parts, ended=EndedProcesses(unseen=cast("Any", searching)))
     used = 5 * GIB + UNCOUNTED + GIB + nobodys
-    sample = MemorySample("gpu", 16 * GIB, used, {pid: GIB}, starts={pid: start_time(pid)})
+    sample = MemorySample("gpu", 16 * GIB, used, {pid: listed}, starts={pid: start_time(pid)})
     attributor.see_unlisted("gpu", 0, GIB)
     attribution = attributor.attribute(sample, {}, cast("Any", index))
     asyncio.run(attributor.learn([]))
