@@ -6,6 +6,11 @@ pid of a namespace, so all pids are asked about that there may be; and whoever i
 namespace it is (decision 204). Which of the dead are known already is no matter: the container is charged with what all
 of them hold together, beyond what it is charged with already.
 
+Who began since it was looked who lives would be taken for dead. So after a search it is looked once more, and what
+those hold then that are not alive, is asked again: the kernel ends a process only when the driver has freed what nobody
+keeps. And it counts as far as two of the last three searches found as much, whoever it was of: a program that ends with
+what it has, and a child that keeps that for a moment, may be followed by the next ones without end.
+
 Four million pids take long where many use the driver. So a search begins at random, goes on where the last one was at
 its end, and asks again about those that were found.
 """
@@ -13,34 +18,21 @@ its end, and asks again about those that were found.
 import asyncio
 import logging
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
-from typing import Final, TypeVar
+from typing import Final
 
 from convgpu.core.audit.attribution import ALL, Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
-from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, NO_IDS, OVER, NamespaceAnswer, NamespaceQuestion
+from convgpu.daemon.audit.doubts.places import Namespace, Unended, find_namespaces, most_pids, unended_in
+from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, OVER, NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import (
-    containers_of,
-    is_alive,
-    is_running,
-    namespace_pids,
-    open_pid_namespace,
-    pid_namespace,
-    processes,
-    start_time,
-    ticks_since_boot,
-    user,
-)
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -55,32 +47,14 @@ _LINGER: Final = 60.0
 _FAILED: Final = 10.0
 # Answers in a row that told nothing, after which what was found before is not held against a container any more.
 _MISSES: Final = 3
-# Pids are given to so many more processes while we ask; and the kernel gives none from here on (PID_MAX_LIMIT). Since
-# Linux 6.14 each PID namespace has a bound of its own, and that of the host says nothing.
-_MORE: Final = 4096
-_MOST: Final = 1 << 22
 # Dead ones of a container that are asked about again wherever the search is; those that hold most.
 _MOST_AGAIN: Final = 1024
-# Seconds for which a process of the host may be within a namespace: a runtime's is on its way into the container.
-_PASSING: Final = 1.0
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-_FORKS: Final = re.compile(r"^processes (\d+)$", re.MULTILINE)
+# Those that are asked about after a search: for more there is no time (`namespace_program`).
+_MOST_FOUND: Final = 4096
+# Searches of which two count.
+_LOOKS: Final = 3
+_NOBODY: Final = NamespaceAnswer({})
 _random: Final = SystemRandom()
-
-
-@dataclass(slots=True)
-class _Namespace:
-    """The outermost PID namespace of a container, as a look finds it.
-
-    Attributes:
-        owner: the container.
-        descriptor: of the namespace.
-        living: the pids of its processes there.
-    """
-
-    owner: Owner
-    descriptor: int
-    living: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -95,7 +69,8 @@ class _Known:
         at: the pid with which the next one begins.
         left: pids that were not searched since they were begun with.
         pids: of dead ones that held memory then; who held most is first.
-        sizes: bytes by device of those that held memory before that, too.
+        totals: what all of them held, in bytes by device, of the last searches.
+        sizes: what two of those found, likewise.
         is_disturbed: whoever asked was ended or stopped there.
         misses: answers in a row that told nothing.
     """
@@ -107,6 +82,7 @@ class _Known:
     at: int = 0
     left: int = 0
     pids: Sequence[int] = ()
+    totals: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
     sizes: Mapping[str, int] = field(default_factory=dict)
     is_disturbed: bool = False
     misses: int = 0
@@ -117,26 +93,40 @@ class _Known:
             self.at, self.left = _random.randrange(most), most
         return NamespaceQuestion(descriptor, sorted(self.pids[:_MOST_AGAIN]), [], most, self.at % most)
 
-    def take(self, question: NamespaceQuestion, answer: NamespaceAnswer, living: AbstractSet[int]) -> bool:
-        """Follow an answer; say whether it tells anything new. Who was found before, and is not alive, is dead."""
-        before = set(self.pids), self.sizes, self.is_disturbed
-        if answer.is_disturbed or answer.most is not None:
-            self.misses, self.is_disturbed = 0, answer.is_disturbed
+    def take(
+        self, question: NamespaceQuestion, answer: NamespaceAnswer, kept: NamespaceAnswer, exiting: AbstractSet[int]
+    ) -> bool:
+        """Follow an answer; say whether it tells anything new.
+
+        Args:
+            question: that was asked.
+            answer: to it.
+            kept: what those hold that were found by it, and are not alive.
+            exiting: of those, who may hold it for a moment only; they count if they did before.
+        """
+        before = self._found()
+        told = answer if answer.most is None else kept
+        if told.is_disturbed or told.most is not None:
+            self.misses, self.is_disturbed = 0, told.is_disturbed
         elif (misses := self.misses + 1) > _MISSES:
             self.pids, self.sizes, self.is_disturbed = (), {}, False
+            self.totals.clear()
         else:
             self.misses = misses
-        if answer.most is not None:
-            rows = {device: _of_others(each, living) for device, each in answer.most.items()}
-            again = set(self.pids)
-            sizes = {device: sum(each[pid] for pid in each.keys() & again) for device, each in rows.items()}
-            self.sizes = {device: size for device, size in sizes.items() if size}
-            dead = sorted(((size, pid) for each in rows.values() for pid, size in each.items()), reverse=True)
+        if told.most is not None:
+            brief = exiting - set(self.pids)
+            rows = {device: [each[pid] for pid in each.keys() - brief] for device, each in told.most.items()}
+            self.totals.append({device: sum(each) for device, each in rows.items()})
+            self.sizes = _found_twice(self.totals)
+            dead = sorted(((size, pid) for each in told.most.values() for pid, size in each.items()), reverse=True)
             self.pids = list(dict.fromkeys(pid for _, pid in dead))
             self.at, self.left = question.first + answer.searched, self.left - answer.searched
-        if not answer.has_come and (answer.most is None or self.left <= 0):
+        if not told.has_come and (told.most is None or self.left <= 0):
             self.is_through = True
-        return before != (set(self.pids), self.sizes, self.is_disturbed)
+        return before != self._found()
+
+    def _found(self) -> tuple[object, ...]:
+        return set(self.pids), list(self.totals)[-1:], self.sizes, self.is_disturbed
 
 
 class UnseenMemory:
@@ -217,24 +207,45 @@ class UnseenMemory:
         index = self._index
         if index is None:
             return False
-        there = await in_daemon_thread(lambda: _find(index, self._own))
+        there = await in_daemon_thread(lambda: find_namespaces(index, self._own))
         self._meet(there)
         # Those first that were not asked for longest: there may be no time for all.
         chosen = sorted(there, key=lambda inode: (self._known[inode].turn, inode))[:MOST_NAMESPACES]
-        questions, told = await self._ask(chosen) if chosen else ((), ())
+        most = most_pids()
+        asked = await self._ask(chosen, lambda inode, descriptor: self._known[inode].ask(descriptor, most))
+        holding = {inode: _not_among(there[inode].living, answer) for inode, (_, answer) in asked.items()}
+        kept, exiting = await self._ask_again(holding, index)
         self._searches += 1
         is_new = False
-        for inode, question, answer in zip(chosen, questions, told, strict=False):
+        for inode, (question, answer) in asked.items():
             known = self._known[inode]
-            is_new |= known.take(question, answer, there[inode].living)
+            is_new |= known.take(question, answer, kept[inode], exiting.get(inode, frozenset()))
             known.turn = known.turn if answer.has_come else self._searches
-        self._say({answer.trouble for answer in told})
+        self._say({answer.trouble for answer in (*(answer for _, answer in asked.values()), *kept.values())})
         if is_new:
             self._begin_anew()
-        is_told = not chosen or any(not answer.has_come for answer in told)
+        is_told = not chosen or any(not answer.has_come for _, answer in asked.values())
         return is_told and all(one.is_through for one in self._known.values())
 
-    def _meet(self, there: Mapping[int, _Namespace]) -> None:
+    async def _ask_again(
+        self, holding: Mapping[int, Sequence[int]], index: ProcessIndex
+    ) -> tuple[Mapping[int, NamespaceAnswer], Mapping[int, AbstractSet[int]]]:
+        """Return what those of the pids found in namespaces hold still who are not alive by now, and which exit."""
+        if not any(holding.values()):
+            return dict.fromkeys(holding, _NOBODY), {}
+        by_container = await in_daemon_thread(lambda: unended_in(index))
+        unended = {inode: by_container.get(self._known[inode].owner.container or "", Unended()) for inode in holding}
+        dead = {
+            inode: [pid for pid in pids if pid not in unended[inode].alive][:_MOST_FOUND]
+            for inode, pids in holding.items()
+        }
+        order = sorted(dead, key=lambda inode: not dead[inode])  # who asks about nobody, asks no more
+        asked = await self._ask(order, lambda inode, descriptor: NamespaceQuestion(descriptor, sorted(dead[inode]), []))
+        late = NamespaceAnswer()
+        kept = {inode: asked.get(inode, (None, late))[1] if dead[inode] else _NOBODY for inode in dead}
+        return kept, {inode: one.exiting for inode, one in unended.items()}
+
+    def _meet(self, there: Mapping[int, Namespace]) -> None:
         """Know these namespaces and no others; of each one descriptor stays open."""
         for inode in self._known.keys() - there.keys():
             os.close(self._known.pop(inode).descriptor)
@@ -245,9 +256,18 @@ class UnseenMemory:
             if known.descriptor != one.descriptor:
                 os.close(one.descriptor)
 
-    async def _ask(self, chosen: Sequence[int]) -> tuple[Sequence[NamespaceQuestion], Sequence[NamespaceAnswer]]:
-        """Return questions about namespaces, and the answers. Who asks may be late, and has descriptors of its own."""
-        most, descriptors = _most_pids(), list[int]()
+    async def _ask(
+        self, chosen: Sequence[int], ask: Callable[[int, int], NamespaceQuestion]
+    ) -> dict[int, tuple[NamespaceQuestion, NamespaceAnswer]]:
+        """Return questions about namespaces that were answered, and the answers, by inode.
+
+        Who asks may be late, and has descriptors of its own.
+
+        Args:
+            chosen: inodes.
+            ask: makes the question about an inode with a descriptor.
+        """
+        descriptors = list[int]()
 
         def end() -> None:
             while descriptors:
@@ -259,15 +279,17 @@ class UnseenMemory:
             finally:
                 end()
 
+        if not chosen:
+            return {}
         try:
             for inode in chosen:
                 descriptors.append(os.dup(self._known[inode].descriptor))
-            rows = zip(chosen, descriptors, strict=True)
-            questions = [self._known[inode].ask(descriptor, most) for inode, descriptor in rows]
-            return questions, await in_daemon_thread(work)
+            questions = [ask(*row) for row in zip(chosen, descriptors, strict=True)]
+            answers = await in_daemon_thread(work)
         except (OSError, RuntimeError):  # a thread may not have begun
             end()
             raise
+        return dict(zip(chosen, zip(questions, answers, strict=False), strict=False))
 
     def _say(self, troubles: AbstractSet[str]) -> None:
         """Log once what keeps anybody from being asked."""
@@ -299,70 +321,16 @@ class UnseenMemory:
         self._forget()
 
 
-def _of_others(rows: Mapping[int, int], living: AbstractSet[int]) -> dict[int, int]:
-    return {pid: size for pid, size in rows.items() if size and pid not in living}
+def _not_among(living: AbstractSet[int], answer: NamespaceAnswer) -> list[int]:
+    """Return the pids that hold memory and were not alive before that was asked; who holds most is first."""
+    sizes = Counter[int]()
+    for rows in (answer.most or {}).values():
+        sizes.update({pid: size for pid, size in rows.items() if size and pid not in living})
+    return [pid for pid, _ in sizes.most_common()]
 
 
-def _find(index: ProcessIndex, own: int) -> dict[int, _Namespace]:
-    """Return the namespaces of containers by their inodes; those are left out that others are in, too, or we."""
-    numbers, shared = _look(index)
-    found = dict[int, _Namespace]()
-    try:
-        for container, rows in numbers.items():
-            depth = min(len(pids) for pids in rows.values())
-            outermost = [pid for pid, pids in rows.items() if len(pids) == depth]
-            if (volume := index.by_id.get(container)) is None:
-                shared.add(_first_told(pid_namespace, outermost))
-            elif (descriptor := _first_told(open_pid_namespace, outermost)) is not None:
-                # Who has ended and is not waited for (a zombie) is among the dead.
-                inode, living = (
-                    os.fstat(descriptor).st_ino,
-                    {row[depth - 1] for pid, row in rows.items() if is_alive(pid)},
-                )
-                if inode in found:
-                    shared.add(inode)
-                    os.close(descriptor)
-                else:
-                    found[inode] = _Namespace(Owner(volume, container), descriptor, living)
-    except BaseException:
-        shared |= found.keys()
-        raise
-    finally:
-        for inode in found.keys() & (shared | {own}):
-            os.close(found.pop(inode).descriptor)
-    return found
-
-
-def _first_told(tell: Callable[[int], T | None], pids: Iterable[int]) -> T | None:
-    """Return what is told of the first of these processes that does not keep the kernel from telling."""
-    return next((told for pid in pids if (told := tell(pid)) is not None), None)
-
-
-def _look(index: ProcessIndex) -> tuple[dict[str, dict[int, Sequence[int]]], set[int | None]]:
-    """Return the pids that processes of each container have in each namespace, and where processes of the host are."""
-    numbers: dict[str, dict[int, Sequence[int]]] = {}
-    shared = set[int | None]()
-    for pid in processes():
-        # A runtime's own, on its way into a container, is in our namespace still.
-        if len(pids := namespace_pids(pid)) > 1:
-            container = index.outermost(containers_of(pid))
-            if container is not None:
-                numbers.setdefault(container, {})[pid] = pids
-            elif _stays(pid):
-                shared.add(pid_namespace(pid))
-    return numbers, shared
-
-
-def _stays(pid: int) -> bool:
-    """Say whether a process of the host lives within a namespace: not ours, nor a runtime's on its way.
-
-    Who has ended may be a container's: under cgroup v1 it has no cgroup any more.
-    """
-    is_old = ticks_since_boot() - start_time(pid) > _PASSING * _TICKS
-    return is_old and user(pid) not in NO_IDS and is_running(pid) is True
-
-
-def _most_pids() -> int:
-    """Return a number above all pids: as many processes as began since the machine did, at most (proc_stat(5))."""
-    begun = _FORKS.search(Path("/proc/stat").read_text())
-    return min(_MOST, int(begun[1]) + _MORE) if begun else _MOST
+def _found_twice(totals: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    """Return by device what two of these have at least, in bytes."""
+    devices = set().union(*totals)
+    second = {device: sorted((one.get(device, 0) for one in (*totals, {})), reverse=True)[1] for device in devices}
+    return {device: size for device, size in second.items() if size}

@@ -12,7 +12,7 @@ from daemon import GIB
 
 from convgpu.core.audit.attribution import ALL, Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
-from convgpu.daemon.audit.doubts import unseen
+from convgpu.daemon.audit.doubts import places, unseen
 from convgpu.daemon.audit.doubts.unseen import UnseenMemory
 from convgpu.daemon.gpu.namespace_lists import NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, UnnamedError
@@ -32,14 +32,21 @@ class Searched:
         self.answers = list(answers)
         self.most = most  # questions for which there is time
         self.questions: list[Sequence[NamespaceQuestion]] = []
+        self.told: Mapping[int, int] = {}
 
     def search_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
+        if not any(one.search for one in questions):
+            return [
+                NamespaceAnswer({"gpu": {pid: self.told[pid] for pid in one.inner if pid in self.told}})
+                for one in questions
+            ]
         self.questions.append(questions)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, NamespaceAnswer):
             return [answer for _ in questions[: self.most]]
+        self.told = answer
         return [NamespaceAnswer({"gpu": answer}, searched=one.search) for one in questions[: self.most]]
 
 
@@ -59,9 +66,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[Owner, set[int]]]:
     found: dict[int, tuple[Owner, set[int]]] = {7: (A, {1})}
 
     def find(_index: object, _own: int) -> dict[int, Any]:
-        return {inode: unseen._Namespace(owner, os.dup(0), living) for inode, (owner, living) in found.items()}
+        return {inode: places.Namespace(owner, os.dup(0), living) for inode, (owner, living) in found.items()}
 
-    monkeypatch.setattr(unseen, "_find", find)
+    monkeypatch.setattr(unseen, "find_namespaces", find)
     return found
 
 
@@ -82,10 +89,12 @@ def search(devices: Searched, rounds: int) -> Any:
 @pytest.mark.parametrize(
     ("answers", "found"),
     [
-        # Twice, with what they have the last time, and whether or not they are known; 1 lives.
-        ([{1: 5, 5: 7, 6: 9}, {1: 5, 5: 8, 6: 9}], {A: 17}),
-        ([{}, {5: 8}, {7: 8}], {}),  # each once: it may live by then
-        ([{5: 8}, {5: 8}, {}], {}),  # it was freed
+        # As much as both found, whether or not they are known; 1 lives.
+        ([{1: 5, 5: 7, 6: 9}, {1: 5, 5: 8, 6: 9}], {A: 16}),
+        ([{}, {5: 8}, {7: 9}], {A: 8}),  # one after the other, without end
+        ([{5: 8}, {}, {7: 9}], {A: 8}),  # for a moment there was none
+        ([{5: 8}], {}),
+        ([{5: 8}, {5: 8}, {}, {}], {}),  # it was freed
         ([{5: 8}, {5: 8}, COME, LATE, COME], {A: 8}),
         # Answers that tell nothing, one after the other: it may have been freed long ago.
         ([{5: 8}, {5: 8}, COME, COME, COME, LATE], {}),
@@ -95,7 +104,7 @@ def search(devices: Searched, rounds: int) -> Any:
     ],
 )
 @pytest.mark.usefixtures("there")
-def test_who_is_found_twice_and_not_alive_is_its_containers(
+def test_what_two_searches_find_of_the_dead_is_their_containers(
     answers: Sequence[Answer], found: Mapping[Owner, int]
 ) -> None:
     assert search(Searched(*answers), len(answers)) == found
@@ -108,15 +117,17 @@ def test_a_search_goes_on_where_the_last_one_was_at_its_end(there: dict[int, tup
 
     class Slow(Searched):
         def search_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
-            self.questions.append(questions)
             [one] = questions
+            if not one.search:
+                return [NamespaceAnswer({"gpu": {pid: holding[pid] for pid in one.inner}})]
+            self.questions.append(questions)
             covered = {(one.first + more) % one.search for more in range(ids)} if one.search == 1 << 22 else set()
             rows = {pid: size for pid, size in holding.items() if pid in covered | set(one.inner)}
             return [NamespaceAnswer({"gpu": rows}, searched=ids)]
 
     devices = Slow()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unseen, "_most_pids", lambda: 1 << 22)
+        patch.setattr(unseen, "most_pids", lambda: 1 << 22)
         assert search(devices, 7) == {A: 17}
     asked = [one for each in devices.questions for one in each]
     begun, again = asked[0].first, asked[5].first
@@ -144,14 +155,14 @@ def test_what_keeps_anybody_from_being_asked_is_said_once(caplog: pytest.LogCapt
 def test_searches_that_find_the_same_are_made_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     part = NamespaceAnswer({"gpu": {}}, searched=1)
     devices = Searched(COME, part, {}, {5: GIB}, {5: GIB}, {5: GIB}, {5: 2 * GIB}, {5: 2 * GIB}, LATE)
-    monkeypatch.setattr(unseen, "_most_pids", lambda: 9)
+    monkeypatch.setattr(unseen, "most_pids", lambda: 9)
 
     async def run() -> None:
         searching = searcher(devices)
         searching._task = asyncio.get_running_loop().create_task(asyncio.sleep(99))
         searching.follow({"gpu": GIB}, INDEX)
         # Of those that found the same: who was only come to was not asked, nor everybody in a part of a search.
-        assert [await searching._search() for _ in range(9)] == [bool(int(one)) for one in "001001011"]
+        assert [await searching._search() for _ in range(9)] == [bool(int(one)) for one in "001001001"]
         assert [searching._rest() for _ in range(8)] == [0.5, 1.5, 3.5, 7.5, 15.5, 29.5, 29.5, 29.5]
         searching._changed.clear()
         for size, pause in ((GIB + (60 << 20), 30.0), (GIB + (70 << 20), 0.5)):  # little by little it is much, too
@@ -207,22 +218,49 @@ def test_who_cannot_be_asked_finds_nothing(monkeypatch: pytest.MonkeyPatch, faul
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("unended", "rounds", "found"),
+    [
+        (places.Unended(alive={5}), 3, {}),  # it began since it was looked who lives
+        (places.Unended(exiting={5}), 2, {}),  # the driver may be about to free that
+        (places.Unended(exiting={5}), 3, {A: 8}),  # or not
+    ],
+)
+@pytest.mark.usefixtures("there")
+def test_who_is_found_is_looked_for_once_more(
+    monkeypatch: pytest.MonkeyPatch, unended: places.Unended, rounds: int, found: Mapping[Owner, int]
+) -> None:
+    monkeypatch.setattr(unseen, "unended_in", lambda _index: {"id": unended})
+    assert search(Searched({5: 8}), rounds) == found
+
+
+@pytest.mark.usefixtures("there")
+def test_what_is_free_when_it_is_asked_about_again_is_nobodys() -> None:
+    class Freed(Searched):
+        def search_inside(self, questions: Sequence[NamespaceQuestion]) -> list[NamespaceAnswer]:
+            answers = super().search_inside(questions)
+            self.told = {}
+            return answers
+
+    assert search(Freed({5: 8}), 3) == {}
+
+
 @needs_root
 def test_the_inode_of_a_namespace_stays_its_own_as_long_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel would give it to the next container, which would be charged with what was found in this one."""
-    places: dict[int, str] = {}
-    monkeypatch.setattr(unseen, "processes", lambda: list(places))
-    monkeypatch.setattr(unseen, "containers_of", lambda pid: [places[pid]])
+    rows: dict[int, str] = {}
+    monkeypatch.setattr(places, "processes", lambda: list(rows))
+    monkeypatch.setattr(places, "containers_of", lambda pid: [rows[pid]])
 
     async def run() -> None:
         searching, before = searcher(Searched({5: 7})), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         with first_process() as pid:
-            places[pid] = "id"
+            rows[pid] = "id"
             for _ in range(2):
                 await searching._search()
         [(inode, known)] = searching._known.items()
         assert os.fstat(known.descriptor).st_ino == inode
-        places.clear()
+        rows.clear()
         await searching._search()
         assert (searching._known, searching.found("gpu")) == ({}, {})
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
@@ -242,7 +280,7 @@ def test_who_asks_has_the_namespaces_until_it_is_through(monkeypatch: pytest.Mon
             ended.set()
             return []
 
-    monkeypatch.setattr(unseen, "_find", lambda _index, _own: {7: unseen._Namespace(A, os.dup(0))})
+    monkeypatch.setattr(unseen, "find_namespaces", lambda _index, _own: {7: places.Namespace(A, os.dup(0))})
 
     async def run() -> None:
         searching = searcher(Slow())
