@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from convgpu.core.audit.attribution import UNCOUNTED
+from convgpu.core.audit.attribution import uncounted
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
@@ -16,13 +16,15 @@ log = logging.getLogger(__name__)
 UNKNOWN: Final = 640 << 20
 # Bytes. A process's claim beyond this does not become the estimate for all.
 PLAUSIBLE: Final = 2 * UNKNOWN
+# Bytes that are listed for a process with a context, at least: others have nothing that is not counted.
+_LEAST: Final = 64 << 20
 _MEASURED: Final = 8  # contexts of a device, of which the least is believed
 
 
 class ContextSizes:
     """Learns the size of contexts per device from the driver's own count per process.
 
-    This count lacks a small part of each process's memory (8.8 MiB on an H200), which is charged with its contexts:
+    This count lacks a small part of each context (5.8 to 8.8 MiB on an H200), which is charged with it:
     uncharged, it would overcommit a device whose whole capacity is granted.
 
     Attributes:
@@ -79,13 +81,13 @@ class ContextSizes:
         except DeviceError:
             return 0
         each = self._uncounted.get(device, 0)
-        return max(used - sum(counted.values()) - each * len(counted) - self._own.get(device, 0), 0)
+        return max(used - sum(counted.values()) - each * _contexts(counted) - self._own.get(device, 0), 0)
 
     def _learn_uncounted(self, device: str, counted: Mapping[int, int], used: int) -> None:
-        """Learn how much of each process the driver does not count: the memory without an owner, if it is little."""
-        each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)
-        if 0 <= each <= UNCOUNTED:
-            self._uncounted[device] = each
+        """Learn how much of each context the driver does not count: the memory without an owner, if it is little."""
+        more = used - sum(counted.values()) - self._own.get(device, 0)
+        if (contexts := _contexts(counted)) and 0 <= more <= uncounted(counted.values()):
+            self._uncounted[device] = more // contexts
 
     async def measure(self, device: str, pid: int, charged: int, used: int) -> int:
         """Return the size of the contexts of a process in bytes, 0 if the driver does not report it.
@@ -113,6 +115,10 @@ class ContextSizes:
         if self.least.get(device) != size:
             self.least[device] = size
             self._on_seen(self.least)
+
+
+def _contexts(counted: Mapping[int, int]) -> int:
+    return sum(size >= _LEAST for size in counted.values())
 
 
 def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int, bool]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from convgpu.core.audit.attribution import uncounted
+from convgpu.core.audit.attribution import UNCOUNTED, uncounted
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.system.background_tasks import BackgroundTasks
@@ -112,7 +112,9 @@ def _measure_settling(devices: Devices, uuid: str) -> int:
     before = devices.used_by(uuid)
     used = devices.used(uuid)
     after = devices.used_by(uuid)
-    return used - min(sum(before.values()), sum(after.values())) - uncounted(before.values())
+    # Of small contexts twice as much may be listed for nobody: else each end would be waited for as long as possible.
+    unlisted = min(2 * uncounted(before.values()), UNCOUNTED * len(before))
+    return used - min(sum(before.values()), sum(after.values())) - unlisted
 
 
 async def _files_closed(process: int, pid: int) -> None:

@@ -48,9 +48,22 @@ def test_what_the_process_takes_beside_its_count_is_part_of_it() -> None:
     assert asyncio.run(learner.measure(CARD, 7, CONTEXT + 9 * MIB, 60 * MIB)) == CONTEXT + 49 * MIB
 
 
-def test_it_is_shared_by_all_processes() -> None:
-    learner = contexts(Counts({7: CONTEXT, 8: CONTEXT, 9: 4 * MIB}, 2 * CONTEXT + (4 + 27) * MIB))
+def test_it_is_shared_by_all_contexts() -> None:
+    counts = Counts({7: CONTEXT, 8: CONTEXT, 9: 4 * MIB}, 2 * CONTEXT + (4 + 18) * MIB)
+    learner = contexts(counts)
     assert held(learner, 7) == CONTEXT + 9 * MIB
+    counts.amount += 4096 * MIB  # managed memory
+    assert asyncio.run(learner.unowned(CARD)) == 4096 * MIB
+
+
+def test_many_small_processes_do_not_pass_memory_of_somebody_else_for_it() -> None:
+    """With 300 of 2 MiB each and 4 GiB that was nobody's each context was charged with 13.6 MiB more."""
+    counts = Counts({7: CONTEXT} | dict.fromkeys(range(8, 308), 2 * MIB), CONTEXT + (600 + 6 + 4096) * MIB)
+    learner = contexts(counts)
+    assert held(learner, 7) == CONTEXT
+    assert asyncio.run(learner.unowned(CARD)) == (4096 + 6) * MIB
+    counts.amount -= 4096 * MIB
+    assert held(learner, 7) == CONTEXT + 6 * MIB
 
 
 @pytest.mark.parametrize("beside", [-30 * MIB, 0, 17 * MIB, 4096 * MIB])
@@ -64,7 +77,7 @@ class Moving(Counts):
 
     def used(self, _uuid: str) -> int:
         self.held = {7: CONTEXT, 8: 9 * MIB}
-        return sum(self.held.values()) + 2 * 9 * MIB
+        return sum(self.held.values()) + 9 * MIB
 
 
 def test_what_others_take_between_two_questions_is_not_learned() -> None:

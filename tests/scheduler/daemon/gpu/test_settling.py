@@ -91,6 +91,17 @@ def test_nor_is_what_the_driver_takes_for_a_process_and_counts_for_nobody() -> N
     assert asyncio.run(settle(card)) == 1
 
 
+def test_nor_is_that_of_a_small_context() -> None:
+    card = Card([steady(OWN + (105 + 9) * MIB, p1=105 * MIB)])
+    assert asyncio.run(settle(card)) == 1
+
+
+def test_memory_that_settles_does_not_hide_behind_many_small_processes() -> None:
+    small, sizes = 300 * (2 << 20), {f"p{number}": 2 << 20 for number in range(300)}
+    card = Card([steady(OWN + small + 4 * GIB, **sizes), steady(OWN + small, **sizes)])
+    assert asyncio.run(settle(card)) == 2
+
+
 @pytest.mark.parametrize("before_and_after", [(5 * GIB, 0), (0, 5 * GIB)])
 def test_a_change_between_the_looks_does_not_pass_for_it(before_and_after: tuple[int, int]) -> None:
     before, after = ({1: size} for size in before_and_after)
