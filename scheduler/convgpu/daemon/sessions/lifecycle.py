@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementRequested
 from convgpu.daemon.gpu.ending import EndingProcesses, Place
+from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.open_requests import Kind
 from convgpu.daemon.sessions.outliving import OutlivingMemory
@@ -48,6 +49,7 @@ class EndedMemory:
     settling: SettlingWatcher
     outliving: OutlivingMemory
     ending: EndingProcesses
+    kept: KeptMemory
 
     def watch(self, session: Session, used: Mapping[str, int], beside: Mapping[str, int]) -> None:
         """Watch what the process of a session used, in bytes by device, until the driver has freed it.
@@ -55,9 +57,10 @@ class EndedMemory:
         `beside`: of that, what stays charged when the process has ended, or lies on the host.
         """
         process = session.process
+        held = {device: max(size - beside[device], 0) for device, size in used.items()}
+        self.kept.begin(session.pid, session.container, held)
         is_ending = process is not None and is_exiting(session.pid) and not has_ended(process)
         if is_ending:
-            held = {device: max(size - beside[device], 0) for device, size in used.items()}
             self.ending.begin(session.number, session.pid, session.container, held)
         self.settling.watch(session.number, process, used, ending=session.pid if is_ending else 0)
 
@@ -139,22 +142,32 @@ class SessionLifecycle:
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""
         device = session.rows[row] if row < len(session.rows) else ""
-        if self.outliving.is_in_the_way(session.container, device, size):
+        if self._may_be_in_the_way(session.container, device, size):
             self.begin_look(session, frame, device, size, call)
             self._tasks.start(self._look_and_ask(session, frame, device, size, call))
         else:
             self._ask(session, frame, device, size, call)
 
+    def _may_be_in_the_way(self, container: str, device: str, size: int) -> bool:
+        """Say whether what ended processes left, or may have left, keeps an allocation from being granted."""
+        kept = self._ended.kept
+        return any(one(container, device, size) for one in (self.outliving.is_in_the_way, kept.may_be_in_the_way))
+
     async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Ask for memory when it was looked whether what ended processes left is there still."""
         try:
-            await self.outliving.look(session.container)
+            if self.outliving.is_in_the_way(session.container, device, size):
+                await self.outliving.look(session.container)
+            await self._ended.kept.look(session.container, device)
         except Exception:  # the process waits for an answer, with no time limit
             log.exception("what %s left cannot be looked at", session.container)
         is_withdrawn = self.end_look(session, frame)
         if session.number not in self._registry.by_number:
             return
-        if is_withdrawn:
+        is_refused = not is_withdrawn and self._ended.kept.is_in_the_way(session.container, device, size)
+        if is_refused:
+            self.reject_as_limit(session, frame, device, size, call)
+        if is_refused or is_withdrawn:
             self._registry.requests.done(session, Kind.ALLOCATION)
         else:
             self._ask(session, frame, device, size, call)
@@ -198,7 +211,10 @@ class SessionLifecycle:
         self._reject(session, frame, device, size, call, RejectReason.DRIVER)
 
     def reject_as_limit(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
-        """Reject more memory that cannot leave the device than its container may have. The machine is not involved."""
+        """Reject more memory than its container may have beside what the machine does not know of.
+
+        That is memory that cannot leave the device, or that its ended processes left to their children just now.
+        """
         self._reject(session, frame, device, size, call, RejectReason.LIMIT)
 
     def reject_as_interrupted(self, session: Session, frame: int, device: str, size: int, call: str) -> None:

@@ -16,6 +16,7 @@ from convgpu.core.recording.format import Header
 from convgpu.daemon.admin_api.live_settings import chosen_placement, chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities, is_lost
 from convgpu.daemon.gpu.ending import EndingProcesses
+from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
@@ -96,7 +97,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)), ending.end)
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
-    ended = EndedMemory(settling, outliving, ending)
+    ended = EndedMemory(settling, outliving, ending, KeptMemory(machine, host.executor, outliving.charged))
     return RunningMachine(
         host=host,
         history=history,

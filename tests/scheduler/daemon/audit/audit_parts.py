@@ -22,6 +22,7 @@ from convgpu.daemon.audit.sampling import DeviceSampler, OwnerlessMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.ending import EndingProcesses
+from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
@@ -107,7 +108,7 @@ class Parts:
         own = {one.device: one.own for one in memory}
         settling = Settling(executor, own, lambda _: None)
         table = self.store.sessions
-        ended = EndedMemory(settling, outliving, ending)
+        ended = EndedMemory(settling, outliving, ending, KeptMemory(machine, executor, outliving.charged))
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, ended, table, time.time, shares)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0, outliving)
         self.report = AuditReport()

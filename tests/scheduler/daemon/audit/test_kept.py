@@ -182,6 +182,26 @@ def test_a_hooked_programs_memory_is_its_containers_after_its_session_has_ended(
         assert isinstance(process.answer(process.allocate(GIB)), m.Accepted)
 
 
+def test_the_next_program_is_refused_what_a_child_keeps_before_the_audit_has_looked(
+    tmp_path: Path, cgroup: Path
+) -> None:
+    """It was granted that, and then its container was ended for both."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=1h", "--overuse=stop") as daemon:
+        folder = daemon.container("a", memory="4g")
+        listed(daemon, {cgroup: "a"})
+        with family(daemon, cgroup, LD_PRELOAD=str(folder / "libconvgpu.so")) as (program, _child):
+            wait_until(lambda: share(daemon, "a")["usage"] == SIZE, "it has its memory")
+            process = Process(folder)
+            process.hello()
+            program.kill()
+            program.wait()
+            wait_until(lambda: share(daemon, "a")["usage"] == 0, "its lease is given back")
+            assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
+            assert process.ask(m.Allocate(0, GIB // 4, "cuMemAlloc")) == m.Accepted(GIB // 4, 0)
+        process.allocate(GIB)
+        wait_until(lambda: share(daemon, "a")["usage"] > GIB, "it has what the last child gave back")
+
+
 def test_a_process_that_gets_the_pid_of_a_dead_one_is_not_charged_for_it(
     tmp_path: Path, make_cgroup: Callable[[], Path]
 ) -> None:
