@@ -4,7 +4,8 @@ A child that was forked has the driver's descriptors as well, and the memory liv
 of who ended goes back with its connection, and the audit charges what is there some seconds later. What another process
 of the container was granted in between stood above the limit beside it, and the container was ended (decision 234).
 
-So whoever asks for what such memory may be in the way of, waits until the driver was asked who has what.
+So whoever asks for what such memory may be in the way of, waits until the driver was asked who has what. What is leased
+ahead is not asked for, and not kept back yet.
 """
 
 import asyncio
