@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # Seconds for each step of an exchange, as long as the Engine waits for a plugin: one that was enabled a moment ago took
 # more than ten to answer on a busy host.
 TIMEOUT: Final = 30.0
+# Seconds until a plugin that was enabled answers: on a host with ten times as much work as cores it took more than 30.
+BEGINNING: Final = 90.0
 
 
 class Answer(Record):

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from convgpu.cli.connect.engine import Engine, EngineRefused
-from convgpu.cli.connect.http_answer import TIMEOUT
+from convgpu.cli.connect.http_answer import BEGINNING
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.setup.daemon_json import is_same_plugin
@@ -325,7 +325,7 @@ def _read_status(socket_path: Path, *, quotas: bool = True) -> dict[str, Any]:
 
 def _read_status_soon(socket_path: Path) -> dict[str, Any]:
     """The same without quotas, of a plugin that may have been enabled a moment ago."""
-    end = time.monotonic() + TIMEOUT
+    end = time.monotonic() + BEGINNING
     while not (answer := _read_status(socket_path, quotas=False)) and time.monotonic() < end:
         time.sleep(_STEP)
     return answer

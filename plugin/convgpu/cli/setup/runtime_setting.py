@@ -20,7 +20,7 @@ from convgpu.cli.terminal.errors import Refused, Unavailable
 NAME: Final = "convgpu"
 _PROGRAM: Final = "convgpu-runtime"
 _REAL: Final = "--convgpu-runtime="
-_TIMEOUT: Final = 10.0  # seconds until the Engine has read its settings
+_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings, as in `authorization`
 _STEP: Final = 0.05
 
 

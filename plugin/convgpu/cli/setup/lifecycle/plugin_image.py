@@ -13,6 +13,7 @@ import click
 
 from convgpu.cli.connect.discovery import open_plugin
 from convgpu.cli.connect.engine import Engine, EngineRefused, explain
+from convgpu.cli.connect.http_answer import BEGINNING
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.run.preparation import NO_DOCKER
 from convgpu.cli.setup import authorization, daemon_json
@@ -32,8 +33,6 @@ containers with a limit cannot be started. If the image cannot be installed, the
 Upgrade the command itself first, as you installed it: apt install ./convgpu_VERSION.deb, or pipx upgrade convgpu.
 """
 _RELEASE: Final = Path(__file__).parents[3] / "release.json"  # written by scripts/release/build_hook.py
-# Seconds until a plugin that was enabled answers: on a host with ten times as much work as cores it took more than 30.
-_BEGINNING: Final = 90.0
 _STEP: Final = 0.1
 _NOT_FOUND: Final = 404
 _STDERR: Final = 2  # stdout is for the result
@@ -107,7 +106,7 @@ def wait_for(engine: Engine, driver: str) -> Devices:
     Raises:
         Unavailable: it does not, with its reason as far as it says one.
     """
-    end = time.monotonic() + _BEGINNING
+    end = time.monotonic() + BEGINNING
     while True:
         try:
             return open_plugin(engine.plugin(driver).socket, RequestsHttp).devices()
