@@ -181,6 +181,14 @@ class SettlingEnded(Record, frozen=True):
     session: int
 
 
+class MayBeKept(Record, frozen=True):
+    """Children may keep `size` bytes that ended processes of a container used of a device; 0: nobody keeps any."""
+
+    container: str
+    device: str
+    size: int
+
+
 class UnleasedMemory(Record, frozen=True):
     """A container holds `size` bytes of a device that none of its sessions leases; 0 when there are none any more."""
 
@@ -241,6 +249,7 @@ Event = (
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded
+    | MayBeKept
     | UnleasedMemory
     | CapacityChanged
     | DeviceDrained

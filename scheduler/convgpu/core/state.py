@@ -94,6 +94,8 @@ class State:
         unreserved: containers of which it has to be counted anew what they reserve of the card (reservations.py).
         unrecorded, unrecorded_deferred: those of them that the history does not know as paused yet.
         settling: by device and ended session, what the driver may not have freed yet.
+        may_be_kept: by device and container, bytes that children of ended processes may keep and the audit may not
+            have charged yet.
         armed: slots whose processes report what they free.
         leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
             since, longest ago first.
@@ -133,6 +135,7 @@ class State:
         self.unrecorded: list[PendingAllocation] = []
         self.unrecorded_deferred: list[PendingAllocation] = []
         self.settling: dict[str, dict[int, Returned]] = {device: {} for device in capacity}
+        self.may_be_kept: dict[str, dict[str, int]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self.resumable: dict[int, tuple[float, list[PendingAllocation]]] = {}
@@ -270,9 +273,13 @@ class State:
         """Return the bytes of a device that ended processes used and the driver may not have freed yet."""
         return sum(one.size for one in self.settling[device].values())
 
-    def settling_of(self, container: str, device: str) -> int:
-        """Return the bytes of a device that ended processes of a container used and the driver may not have freed."""
-        return sum(one.size for one in self.settling[device].values() if one.container == container)
+    def left_by_ended(self, container: str, device: str) -> int:
+        """Return the most that ended processes of a container may still have of a device, in bytes.
+
+        What may be kept counts twice while it settles.
+        """
+        settling = sum(one.size for one in self.settling[device].values() if one.container == container)
+        return settling + self.may_be_kept[device].get(container, 0)
 
     def forget_slot(self, session: int, device: str) -> None:
         """Forget a slot whose page is gone."""

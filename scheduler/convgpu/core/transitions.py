@@ -173,6 +173,14 @@ class Transitions:
         for settling in self._state.settling.values():
             settling.pop(event.session, None)
 
+    @apply.register
+    def _keep(self, event: e.MayBeKept) -> None:
+        kept = self._state.may_be_kept[event.device]
+        if event.size:
+            kept[event.container] = event.size
+        else:
+            kept.pop(event.container, None)
+
     # -- allocations -------------------------------------------------------------------------------------
 
     @apply.register

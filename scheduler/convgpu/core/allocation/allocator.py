@@ -69,8 +69,8 @@ class Allocator:
             self._reject(pending, RejectReason.DISPLACED if is_displaced else RejectReason.DEVICE)
         elif event.size > max(account.limit, account.target or 0):
             self._reject(pending, RejectReason.LIMIT)
-        elif event.size <= account.idle or (
-            not self._state.awaits_admission(name) and self._grant_whole_limit(pending)
+        elif not self._is_beside_kept(pending) and (
+            event.size <= account.idle or (not self._state.awaits_admission(name) and self._grant_whole_limit(pending))
         ):
             admit_again(self._state, name)
             self._accept(pending)
@@ -80,6 +80,11 @@ class Allocator:
             self._state.enqueue(pending)
             self._headroom.arm([name])
             self._headroom.take_nearest(name, event.device)
+
+    def _is_beside_kept(self, pending: PendingAllocation) -> bool:
+        """Return whether it may be above the limit with what is kept of ended processes: headroom is taken before."""
+        account, kept = self._state.account(pending), self._state.may_be_kept[pending.device].get(pending.container, 0)
+        return kept > 0 and account.held + pending.size + kept > account.limit
 
     def _pend(self, event: e.AllocationRequested, name: str) -> PendingAllocation:
         container = self._state.containers[name]
@@ -316,8 +321,8 @@ class Allocator:
         container = self._state.containers[name]
         share = 0 if self._state.is_scarce or container.pending else account.idle // container.sessions
         share = share if ahead is None else max(min(share, ahead), 0)
-        if own := self._state.settling_of(name, device) if share else 0:  # which is on the card beside it
-            share = max(min(share, account.limit - account.held - own), 0)
+        if left := self._state.left_by_ended(name, device) if share else 0:  # which may be on the card beside it
+            share = max(min(share, account.limit - account.held - left), 0)
         if share:
             self._headroom.add(event.session, device, share)
         self._headroom.arm([name])

@@ -4,8 +4,8 @@ A child that was forked has the driver's descriptors as well, and the memory liv
 of who ended goes back with its connection, and the audit charges what is there some seconds later. What another process
 of the container was granted in between stood above the limit beside it, and the container was ended (decision 234).
 
-So whoever asks for what such memory may be in the way of, waits until the driver was asked who has what. What is leased
-ahead is not asked for, and not kept back yet.
+So whoever asks for what such memory may be in the way of, waits until the driver was asked who has what. And nothing is
+leased ahead beside it that would be above the limit: that could be taken without a question.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.gpu.ending import Place
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
@@ -57,42 +58,60 @@ class KeptMemory:
 
     Args:
         left: returns what ended processes left to others of a device, in bytes by container: that is charged already.
+        dispatch: tells the machine what may be kept, whenever that changes.
     """
 
-    def __init__(self, machine: Machine, executor: NvmlExecutor, left: Callable[[str], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        executor: NvmlExecutor,
+        left: Callable[[str], Mapping[str, int]],
+        dispatch: Callable[[e.MayBeKept], None],
+    ) -> None:
         self._machine = machine
         self._executor = executor
         self._left = left
+        self._dispatch = dispatch
         self._ended: defaultdict[Place, dict[int, _Ended]] = defaultdict(dict)  # by pid, the oldest first
+        self._timers: set[Place] = set()  # of which old ones will be forgotten
 
     def begin(self, pid: int, container: str, used: Mapping[str, int]) -> None:
         """Take what the process of an ended session used, in bytes by device, but what stays charged anyway."""
         now = asyncio.get_running_loop().time()
-        for place in list(self._ended):
-            self._forget_old(place, now)
         for device, size in used.items():
+            place = Place(container, device)
             if pid and size:
-                rows = self._ended[Place(container, device)]
+                rows = self._ended[place]
                 rows.pop(pid, None)
                 rows[pid] = _Ended(size, now + _LONGEST)
+                self._forget_old(place, now)
+                self._tell(place)
+                self._set_timer(place)
 
-    def may_be_in_the_way(self, container: str, device: str, size: int) -> bool:
-        """Say whether an allocation is above the limit with all that may be kept, and not without it: then `look`."""
+    def may_be_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
+        """Say whether an allocation is above the limit with all that may be kept, and not without it: then `look`.
+
+        `used`: returns how many bytes the container's processes use by now.
+        """
         place = Place(container, device)
-        return self._is_in_the_way(place, size, sum(one.size for one in self._ended.get(place, {}).values()))
+        return self._is_in_the_way(place, size, used, self._most(place))
 
-    def is_in_the_way(self, container: str, device: str, size: int) -> bool:
+    def is_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
         """Say the same of what is kept for certain."""
         place = Place(container, device)
         rows = self._ended.get(place, {}).values()
-        return self._is_in_the_way(place, size, sum(one.size for one in rows if one.is_kept))
+        return self._is_in_the_way(place, size, used, sum(one.size for one in rows if one.is_kept))
 
-    def _is_in_the_way(self, place: Place, size: int, kept: int) -> bool:
+    def _most(self, place: Place) -> int:
+        return sum(one.size for one in self._ended.get(place, {}).values())
+
+    def _is_in_the_way(self, place: Place, size: int, used: Callable[[], int], kept: int) -> bool:
         account = self._machine.account(*place) if kept else None
-        if account is None or not account.held + size <= account.limit < account.held + size + kept:
+        if account is None:
             return False
+        wanted = used() + account.charged + size  # without headroom, which is taken back for it
         found = max(account.charged - self._left(place.device).get(place.container, 0), 0)  # by the audit
-        return account.held + size + max(kept - found, 0) > account.limit
+        return wanted <= account.limit < wanted + max(kept - found, 0)
 
     async def look(self, container: str, device: str) -> None:
         """Find out what is kept of a container's processes on a device. If nobody tells, nothing is."""
@@ -110,7 +129,7 @@ class KeptMemory:
 
     def _follow(self, place: Place, listed: Mapping[int, int], asked: float, now: float) -> bool:
         """Follow what the driver listed when it was asked; say whether all is known."""
-        is_known = True
+        is_known, before = True, self._most(place)
         for pid, one in list(self._ended.get(place, {}).items()):
             one.size = min(one.size, listed.get(pid, 0))
             if not one.size or is_alive(pid):  # the driver has freed it; or another process has the pid by now
@@ -121,7 +140,26 @@ class KeptMemory:
                 one.is_kept = one.is_kept or asked > one.ended + _LISTED
                 is_known &= one.is_kept
         self._forget_old(place, now)
+        if self._most(place) != before:
+            self._tell(place)
         return is_known
+
+    def _tell(self, place: Place) -> None:
+        self._dispatch(e.MayBeKept(*place, self._most(place)))
+
+    def _set_timer(self, place: Place) -> None:
+        """Have it told when the oldest of a place is the audit's."""
+        if place in self._ended and place not in self._timers:
+            oldest = next(iter(self._ended[place].values()))
+            self._timers.add(place)
+            asyncio.get_running_loop().call_at(oldest.until, self._leave_old, place)
+
+    def _leave_old(self, place: Place) -> None:
+        self._timers.discard(place)
+        if place in self._ended:
+            self._forget_old(place, asyncio.get_running_loop().time())
+            self._tell(place)
+            self._set_timer(place)
 
     def _forget_old(self, place: Place, now: float) -> None:
         rows = self._ended.get(place, {})

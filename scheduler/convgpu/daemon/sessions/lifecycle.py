@@ -150,13 +150,14 @@ class SessionLifecycle:
 
     def _may_be_in_the_way(self, container: str, device: str, size: int) -> bool:
         """Say whether what ended processes left, or may have left, keeps an allocation from being granted."""
-        kept = self._ended.kept
-        return any(one(container, device, size) for one in (self.outliving.is_in_the_way, kept.may_be_in_the_way))
+        used, kept = partial(self._registry.used, container, device), self._ended.kept
+        return any(one(container, device, size, used) for one in (self.outliving.is_in_the_way, kept.may_be_in_the_way))
 
     async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Ask for memory when it was looked whether what ended processes left is there still."""
+        used = partial(self._registry.used, session.container, device)
         try:
-            if self.outliving.is_in_the_way(session.container, device, size):
+            if self.outliving.is_in_the_way(session.container, device, size, used):
                 await self.outliving.look(session.container)
             await self._ended.kept.look(session.container, device)
         except Exception:  # the process waits for an answer, with no time limit
@@ -164,7 +165,8 @@ class SessionLifecycle:
         is_withdrawn = self.end_look(session, frame)
         if session.number not in self._registry.by_number:
             return
-        is_refused = not is_withdrawn and self._ended.kept.is_in_the_way(session.container, device, size)
+        is_kept = self._ended.kept.is_in_the_way(session.container, device, size, used)
+        is_refused = is_kept and not is_withdrawn
         if is_refused:
             self.reject_as_limit(session, frame, device, size, call)
         if is_refused or is_withdrawn:

@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -255,11 +255,14 @@ class OutlivingMemory:
             for device, size in (+exports.charged).items():
                 log.info("%s is charged with %d bytes of %s: %s", exports.container, size, device, _WHY)
 
-    def is_in_the_way(self, container: str, device: str, size: int) -> bool:
-        """Say whether an allocation is above the limit with what ended processes left, and not without it."""
+    def is_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
+        """Say whether an allocation is above the limit with what ended processes left, and not without it.
+
+        `used`: as of `KeptMemory.may_be_in_the_way`.
+        """
         left = sum(one.charged[device] for one in self._left.get(container, ()))
         account = self._driver.machine.account(container, device) if left else None
-        return account is not None and account.held - left + size <= account.limit < account.held + size
+        return account is not None and 0 < used() + account.charged + size - account.limit <= left
 
     async def look(self, container: str) -> None:
         """Look at what a container left: what is closed by now is not in the way of its next process.

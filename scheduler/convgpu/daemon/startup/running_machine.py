@@ -83,8 +83,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     loop, store, header = asyncio.get_running_loop(), host.store, _describe_machine(host, settings)
     machine = _make_machine(header, settings)
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
-    shares = Shares(loop)
-    sessions = SessionRegistry(machine, OpenRequests(shares))
+    sessions = SessionRegistry(machine, OpenRequests(shares := Shares(loop)))
     notices = PauseNotices(loop, sessions, settings.notice)
     ending = EndingProcesses(machine)
     performer = EffectPerformer(machine, sessions, history, store.volumes, notices, ending)
@@ -97,7 +96,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)), ending.end)
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
-    ended = EndedMemory(settling, outliving, ending, KeptMemory(machine, host.executor, outliving.charged))
+    kept = KeptMemory(machine, host.executor, outliving.charged, driver.dispatch)
+    ended = EndedMemory(settling, outliving, ending, kept)
     return RunningMachine(
         host=host,
         history=history,

@@ -35,6 +35,7 @@ EVENTS = [
     e.HeadroomTaken((((2, "g0"), 7), ((3, "g1"), 0))),
     e.HeadroomTaken(()),
     e.SettlingEnded(2),
+    e.MayBeKept("a", "g0", 8),
     e.UnleasedMemory("a", "g0", 8),
     e.CapacityChanged("g0", 9, 10),
     e.DeviceDrained("g0", drained=True),

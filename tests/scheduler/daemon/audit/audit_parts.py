@@ -108,7 +108,8 @@ class Parts:
         own = {one.device: one.own for one in memory}
         settling = Settling(executor, own, lambda _: None)
         table = self.store.sessions
-        ended = EndedMemory(settling, outliving, ending, KeptMemory(machine, executor, outliving.charged))
+        kept = KeptMemory(machine, executor, outliving.charged, driver.dispatch)
+        ended = EndedMemory(settling, outliving, ending, kept)
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, ended, table, time.time, shares)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0, outliving)
         self.report = AuditReport()

@@ -198,8 +198,38 @@ def test_the_next_program_is_refused_what_a_child_keeps_before_the_audit_has_loo
             wait_until(lambda: share(daemon, "a")["usage"] == 0, "its lease is given back")
             assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
             assert process.ask(m.Allocate(0, GIB // 4, "cuMemAlloc")) == m.Accepted(GIB // 4, 0)
-        process.allocate(GIB)
-        wait_until(lambda: share(daemon, "a")["usage"] > GIB, "it has what the last child gave back")
+
+        def is_granted() -> bool:
+            return isinstance(process.answer(process.allocate(GIB)), m.Accepted)
+
+        wait_until(is_granted, "it has what the last child gave back, when that has ended")
+
+
+# Takes as much as it is told when its standard input says so; tells what the driver says.
+SIBLING = """
+import ctypes, sys
+cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+sys.stdin.readline()
+assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
+print(*(cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(int(size))) for size in sys.argv[1:]))
+"""
+
+
+def test_nor_does_it_take_that_from_what_was_leased_ahead_with_its_context(tmp_path: Path, cgroup: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=1h", "--overuse=stop") as daemon:
+        folder = daemon.container("a", memory="5g")
+        listed(daemon, {cgroup: "a"})
+        environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
+        hook, pipe = {"LD_PRELOAD": str(folder / "libconvgpu.so")}, subprocess.PIPE
+        command = [sys.executable, "-c", SIBLING, str(GIB), str(GIB // 4)]
+        with (
+            family(daemon, cgroup, LD_PRELOAD=hook["LD_PRELOAD"]) as (program, _child),
+            subprocess.Popen(command, env=environment | hook, stdin=pipe, stdout=pipe, text=True) as sibling,
+        ):
+            wait_until(lambda: share(daemon, "a")["usage"] == SIZE, "it has its memory")
+            program.kill()
+            program.wait()
+            assert sibling.communicate("now\n") == ("2 0\n", None)  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def test_a_process_that_gets_the_pid_of_a_dead_one_is_not_charged_for_it(

@@ -95,6 +95,29 @@ def test_all_is_leased_ahead_when_it_has_settled() -> None:
     assert host.request(NEXT, GIB // 2) == 4 * GIB - GIB // 2
 
 
+def test_nothing_is_leased_ahead_beside_what_children_may_keep() -> None:
+    host = Host()
+    host.handle(e.SettlingEnded(DYING))
+    host.handle(e.MayBeKept("a", "gpu", GIB))
+    assert host.request(NEXT, GIB // 2) == 4 * GIB - GIB - GIB // 2
+    host.handle(e.MayBeKept("a", "gpu", 0))
+    assert host.request(NEXT, GIB // 2) == GIB // 2
+
+
+def test_what_a_living_one_was_leased_ahead_is_taken_back_before_another_is_granted_beside_what_is_kept() -> None:
+    host = Host(GIB)
+    host.handle(e.SessionStarted(7, "a", {}))
+    ahead = host.request(7, GIB // 2)
+    host.handle(e.MayBeKept("a", "gpu", GIB))
+    request = e.AllocationRequested(NEXT, 2, "gpu", GIB, is_context=False)
+    assert host.machine.handle(request, 1.0).needs == e.TakeHeadroom(((7, "gpu"),))
+    effects = host.machine.handle(e.HeadroomTaken((((7, "gpu"), ahead),)), 1.0).effects
+    assert [effect.size for effect in effects if isinstance(effect, e.Accept)] == [GIB]
+    account = host.machine.account("a", "gpu")
+    assert account is not None
+    assert (host.machine.lease(7, "gpu"), account.held + GIB <= account.limit) == (GIB // 2, True)
+
+
 def test_the_first_that_waits_is_answered_first() -> None:
     host = Host()
     answers = [host.ask(NEXT, "a", size) for size in (GIB, GIB // 2, GIB // 2)]

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from convgpu.core import events as e
 from convgpu.daemon.gpu import kept_memory
 from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.gpu.nvml import DeviceError
@@ -38,40 +39,46 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     return states
 
 
-def host(lists: Lists, held: int = 0, charged: int = 0, left: int = 0) -> KeptMemory:
+def host(lists: Lists, charged: int = 0, left: int = 0, told: list[tuple[str, str, int]] | None = None) -> KeptMemory:
     """A container `a` with 4 GiB of a device."""
-    account = SimpleNamespace(limit=4 * GIB, held=held, charged=charged)
+    account = SimpleNamespace(limit=4 * GIB, charged=charged)
     machine = SimpleNamespace(account=lambda *place: account if place == ("a", "gpu") else None)
-    return KeptMemory(cast("Any", machine), cast("Any", lists), lambda _device: {"a": left})
+    told = [] if told is None else told
+
+    def dispatch(event: e.MayBeKept) -> None:
+        told.append((event.container, event.device, event.size))
+
+    return KeptMemory(cast("Any", machine), cast("Any", lists), lambda _: {"a": left}, dispatch)
 
 
 def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(play())
 
 
-def in_the_way(kept: KeptMemory, size: int) -> tuple[bool, bool]:
-    return kept.may_be_in_the_way("a", "gpu", size), kept.is_in_the_way("a", "gpu", size)
+def in_the_way(kept: KeptMemory, size: int, used: int = 0) -> tuple[bool, ...]:
+    return tuple(one("a", "gpu", size, lambda: used) for one in (kept.may_be_in_the_way, kept.is_in_the_way))
 
 
 def test_what_the_driver_lists_of_a_dead_process_is_in_the_way() -> None:
     async def play() -> None:
-        kept = host(lists := Lists({7: 3 * GIB}), held=GIB)
+        told: list[tuple[str, str, int]] = []
+        kept = host(lists := Lists({7: 3 * GIB}), told=told)
         kept.begin(7, "a", {"gpu": 2 * GIB})
-        assert [in_the_way(kept, size) for size in (GIB, GIB + 1, 3 * GIB, 3 * GIB + 1)] == [
+        assert [in_the_way(kept, size, GIB) for size in (GIB, GIB + 1, 3 * GIB, 3 * GIB + 1)] == [
             (False, False), (True, False), (True, False), (False, False),
         ]  # fmt: skip
         await kept.look("a", "gpu")
-        assert [in_the_way(kept, size) for size in (GIB, GIB + 1)] == [(False, False), (True, True)]
+        assert [in_the_way(kept, size, GIB) for size in (GIB, GIB + 1)] == [(False, False), (True, True)]
         assert lists.asked == 2
         await kept.look("a", "gpu")
         assert lists.asked == 3  # it is known
         lists.lists = [{7: GIB}]
         await kept.look("a", "gpu")
-        assert [in_the_way(kept, size) for size in (2 * GIB, 2 * GIB + 1)] == [(False, False), (True, True)]
+        assert [in_the_way(kept, size, GIB) for size in (2 * GIB, 2 * GIB + 1)] == [(False, False), (True, True)]
         lists.lists = [{}]
         await kept.look("a", "gpu")
-        assert in_the_way(kept, 3 * GIB) == (False, False)
-        assert kept._ended == {}
+        assert in_the_way(kept, 3 * GIB, GIB) == (False, False)
+        assert told == [("a", "gpu", size) for size in (2 * GIB, GIB, 0)]
 
     run(play)
 
@@ -114,26 +121,36 @@ def test_a_list_that_was_asked_for_before_the_end_says_nothing() -> None:
 @pytest.mark.parametrize(("charged", "left", "is_in_the_way"), [(0, 0, True), (2, 0, False), (2, 2, True)])
 def test_what_the_audit_has_charged_counts_once(charged: int, left: int, is_in_the_way: bool) -> None:
     async def play() -> None:
-        kept = host(Lists({7: 2 * GIB}), held=2 * GIB, charged=charged * GIB, left=left * GIB)
+        kept = host(Lists({7: 2 * GIB}), charged=charged * GIB, left=left * GIB)
         kept.begin(7, "a", {"gpu": 2 * GIB})
         await kept.look("a", "gpu")
-        assert in_the_way(kept, GIB) == (is_in_the_way, is_in_the_way)
+        assert in_the_way(kept, GIB, (2 - charged) * GIB) == (is_in_the_way, is_in_the_way)
 
     run(play)
 
 
-def test_it_is_the_audits_after_some_seconds() -> None:
+def test_it_is_the_audits_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, timers = [0.0], list[tuple[float, Callable[..., None], Any]]()
+
     async def play() -> None:
-        kept = host(Lists({7: 2 * GIB}))
+        loop, told = asyncio.get_running_loop(), list[tuple[str, str, int]]()
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+        monkeypatch.setattr(loop, "call_at", lambda *timer: timers.append(timer))
+        kept = host(Lists({7: 2 * GIB}), told=told)
         kept.begin(7, "a", {"gpu": 2 * GIB, "none": 0})
         kept.begin(0, "a", {"gpu": 2 * GIB})  # who is not seen by us
-        await kept.look("a", "gpu")
-        assert in_the_way(kept, 3 * GIB) == (True, True)
-        kept._ended["a", "gpu"][7].until = asyncio.get_running_loop().time()
-        kept.begin(8, "b", {"gpu": 1})
-        assert in_the_way(kept, 3 * GIB) == (False, False)
+        now[0] = 4.0
+        kept.begin(8, "a", {"gpu": 1})
+        assert in_the_way(kept, 3 * GIB) == (True, False)
+        for at, left in ((10.0, 1), (14.0, 0)):
+            [(now[0], leave, place)] = timers
+            timers.clear()
+            leave(place)
+            assert (now[0], told[-1]) == (at, ("a", "gpu", left))
+        assert timers == []
+        assert in_the_way(kept, 4 * GIB) == (False, False)
         for pid in range(10, 600):
             kept.begin(pid, "a", {"gpu": 1})
-        assert len(kept._ended["a", "gpu"]) <= 513
+        assert (told[-1], len(timers)) == (("a", "gpu", 512), 1)
 
     run(play)

@@ -274,12 +274,12 @@ def test_a_look_that_has_begun_is_followed_by_another(
 
 def test_an_allocation_waits_for_a_look_where_that_may_help(on_host: Callable[[Check], None]) -> None:
     async def check(host: Host) -> None:
-        assert not host.outliving.is_in_the_way("a", "gpu", 5 * GIB)
+        assert not host.outliving.is_in_the_way("a", "gpu", 5 * GIB, int)
         session = host.session("a", GIB)
         await host.tell(session, 7, GIB, host.export()[0])
         host.end(session, GIB)
         asked = [(name, size) for name in "ab" for size in (3, 4, 5)]
-        found = [row for row in asked if host.outliving.is_in_the_way(row[0], "gpu", row[1] * GIB)]
+        found = [row for row in asked if host.outliving.is_in_the_way(row[0], "gpu", row[1] * GIB, int)]
         assert found == [("a", 4)]
 
     on_host(check)
