@@ -137,6 +137,8 @@ def audited(tmp_path: Path, scene: Scene) -> tuple[dict[str, float], float]:
         (Scene(held=2, unlisted=1, others=1), {}, 0),
         # The lease is for managed memory: what was imported beside it is not among what is past the hook.
         (Scene(limit=8, left=3.5, held=0.5, imported=3.5, lease=4, dead=3.5, unlisted=7), {"a": 11}, 3.5),
+        # Nothing was left, and nothing is there beside what is listed: that makes what was taken no less.
+        (Scene(left=0, held=1, lease=2, dead=3, unlisted=0), {"a": 5}, 0),
         # What was left hides nothing else because it was imported as well.
         (Scene(left=3.5, held=0.125, imported=3.5, unlisted=7), {}, 3.5),
     ],
