@@ -59,6 +59,7 @@ class Database:
         self.path = path
         self.trouble = ""
         self._connection = open_database(path)
+        self._is_closed = False
         self._defer = defer
         self._queue = WriteQueue()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store")
@@ -157,7 +158,7 @@ class Database:
     def _write_soon(self, delay: float) -> None:
         if not self._writing:
             self._writing = True
-            self._defer(delay, self._write_next)
+            self._call_later(delay, self._write_next)
 
     def _write_next(self) -> None:
         self._writing = False
@@ -221,16 +222,20 @@ class Database:
     def _start_checkpoints(self) -> None:
         if not self._checkpointing:
             self._checkpointing = True
-            self._defer(_CHECKPOINT_DELAY, self._checkpoint)
+            self._call_later(_CHECKPOINT_DELAY, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self._checkpointing = False
         self._threads.submit(checkpoint, self.path)
 
+    def _call_later(self, delay: float, call: Callable[[], None]) -> None:
+        self._defer(delay, lambda: None if self._is_closed else call())
+
     def close(self) -> None:
-        """Write what is queued, and leave one file."""
+        """Write what is queued, and leave one file. Nothing is written after that, also by calls that are due still."""
         while self._queue and self._write_slice():
             pass
+        self._is_closed = True
         self._threads.shutdown()
         checkpoint(self.path)
         self._connection.close()

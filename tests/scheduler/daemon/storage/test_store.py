@@ -355,3 +355,15 @@ def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None
         store.database.path.with_name("state.db-wal").unlink()
         with pytest.raises(OSError, match=r"state\.db-wal"):
             asyncio.run(store.durable())
+
+
+def test_what_is_due_when_it_is_closed_happens_no_more(tmp_path: Path) -> None:
+    """The scheduler's loop goes on for a moment: a traceback stood in the log of a plugin that was disabled."""
+    later = Later()
+    with opened(tmp_path, later) as store:
+        fill(store)
+        store.database.later("INSERT OR REPLACE INTO settings VALUES ('late', '1')", ())
+    assert len(later.due) == 2  # what is to be written, and a checkpoint
+    later.pass_time(longest=3600)
+    with opened(tmp_path) as again:
+        assert again.settings.get("late") == "1"
