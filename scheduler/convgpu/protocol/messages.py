@@ -101,7 +101,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The allocation is refused; limit and usage of the container at that moment, in bytes."""
+    """The allocation is refused; the limit of the container, and what counts in it at that moment, in bytes."""
 
     reason: int
     limit: int

@@ -18,6 +18,7 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.memory.account import AccountView
 from convgpu.daemon.gpu.ending import Place
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
@@ -99,19 +100,30 @@ class KeptMemory:
     def is_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
         """Say the same of what is kept for certain."""
         place = Place(container, device)
-        rows = self._ended.get(place, {}).values()
-        return self._is_in_the_way(place, size, used, sum(one.size for one in rows if one.is_kept))
+        return self._is_in_the_way(place, size, used, self._certain(place))
+
+    def kept(self, container: str, device: str) -> int:
+        """Return how many bytes are kept for certain, beside those that the audit has charged."""
+        place = Place(container, device)
+        account = self._machine.account(*place)
+        return self._uncharged(account, place, self._certain(place)) if account is not None else 0
 
     def _most(self, place: Place) -> int:
         return sum(one.size for one in self._ended.get(place, {}).values())
+
+    def _certain(self, place: Place) -> int:
+        return sum(one.size for one in self._ended.get(place, {}).values() if one.is_kept)
 
     def _is_in_the_way(self, place: Place, size: int, used: Callable[[], int], kept: int) -> bool:
         account = self._machine.account(*place) if kept else None
         if account is None:
             return False
         wanted = used() + account.charged + size  # without headroom, which is taken back for it
+        return wanted <= account.limit < wanted + self._uncharged(account, place, kept)
+
+    def _uncharged(self, account: AccountView, place: Place, kept: int) -> int:
         found = max(account.charged - self._left(place.device).get(place.container, 0), 0)  # by the audit
-        return wanted <= account.limit < wanted + max(kept - found, 0)
+        return max(kept - found, 0)
 
     async def look(self, container: str, device: str) -> None:
         """Find out what is kept of a container's processes on a device. If nobody tells, nothing is."""

@@ -125,7 +125,7 @@ class EffectPerformer:
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
         container = pending.session.container
         account = self._machine.account(container, pending.device)
-        limit, used = (account.limit, self._registry.used(container, pending.device)) if account else (0, 0)
+        limit, used = account.limit if account else 0, self._registry.counted(container, pending.device)
         pending.session.connection.send(Rejected(_REASON[reason], limit, used), pending.frame)
         self._registry.requests.done(pending.session, Kind.ALLOCATION)
 

@@ -226,7 +226,7 @@ class SessionLifecycle:
     def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: RejectReason) -> None:
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0
-        used = self._registry.used(session.container, device)
+        used = self._registry.counted(session.container, device) + self._ended.kept.kept(session.container, device)
         session.connection.send(Rejected(Reason[reason.name], limit, used), frame)
         fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call or None}
         self._history.add(EventKind.REJECTED, session.container, session.cause, reason=reason, **fields)

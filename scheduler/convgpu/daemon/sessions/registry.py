@@ -93,6 +93,11 @@ class SessionRegistry:
         account = self._machine.account(container, device)
         return 0 if account is None else self.used_of(account, device)
 
+    def counted(self, container: str, device: str) -> int:
+        """Return what counts in the limit of a container on a device: its usage, and what it is charged with beside."""
+        account = self._machine.account(container, device)
+        return 0 if account is None else self.used_of(account, device) + account.charged
+
     def used_of(self, account: AccountView, device: str) -> int:
         """Return the same for an account on the device that was just read."""
         leases = account.leases.items()

@@ -12,6 +12,7 @@ from pathlib import Path
 from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.protocol import messages as m
+from convgpu.protocol.wire import Reason
 
 OPTIONS = ["--audit=100ms", "--overuse-after=300ms"]
 SIZE = 3 * GIB + CONTEXT
@@ -196,7 +197,8 @@ def test_the_next_program_is_refused_what_a_child_keeps_before_the_audit_has_loo
             program.kill()
             program.wait()
             wait_until(lambda: share(daemon, "a")["usage"] == 0, "its lease is given back")
-            assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
+            refused = process.answer(process.allocate(GIB))
+            assert refused == m.Rejected(Reason.LIMIT, 4 * GIB, SIZE)  # which says what is in the way
             assert process.ask(m.Allocate(0, GIB // 4, "cuMemAlloc")) == m.Accepted(GIB // 4, 0)
 
         def is_granted() -> bool:

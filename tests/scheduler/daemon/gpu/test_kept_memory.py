@@ -125,6 +125,7 @@ def test_what_the_audit_has_charged_counts_once(charged: int, left: int, is_in_t
         kept.begin(7, "a", {"gpu": 2 * GIB})
         await kept.look("a", "gpu")
         assert in_the_way(kept, GIB, (2 - charged) * GIB) == (is_in_the_way, is_in_the_way)
+        assert kept.kept("a", "gpu") == (2 * GIB if is_in_the_way else 0)
 
     run(play)
 

@@ -94,7 +94,7 @@ class Host:
         )
         performer = EffectPerformer(machine, self.sessions, nothing, nothing, nothing, self.ending)
         self.driver = MachineDriver(asyncio.get_running_loop(), machine, performer, lambda: None)
-        none_kept: Any = SimpleNamespace(begin=lambda *_: None, may_be_in_the_way=lambda *_: False)
+        none_kept: Any = SimpleNamespace(begin=lambda *_: None, may_be_in_the_way=lambda *_: False, kept=lambda *_: 0)
         ended = EndedMemory(nothing, self.outliving, self.ending, none_kept)  # type: ignore[arg-type]
         self.lifecycle = SessionLifecycle(self.driver, self.sessions, nothing, ended, nothing, lambda: 0.0, shares)
         self.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
