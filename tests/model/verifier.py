@@ -53,6 +53,6 @@ def _run(commands: tuple[list[str], ...]) -> str:
         for path in MODELS.glob("*.pml"):  # by name, so that a result is known in each checkout
             Path(folder, path.name).symlink_to(path)
         for command in commands:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -193,6 +193,11 @@ class Histories(RuleBasedStateMachine):
     def overuse(self, data: st.DataObject, size: int) -> None:
         self.host.dispatch(e.UnleasedMemory(*self.account(data), size))
 
+    @precondition(lambda self: any(self.host.machine.accounts(name) for name in self.host.terms))
+    @rule(data=DRAW, size=st.integers(0, 12))
+    def may_be_kept(self, data: st.DataObject, size: int) -> None:
+        self.host.dispatch(e.MayBeKept(*self.account(data), size))
+
     # -- the scheduler dies -----------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.host.machine.recovering)

@@ -155,6 +155,13 @@ class Residency(RuleBasedStateMachine):
     def change_capacity(self, data: st.DataObject, capacity: int) -> None:
         self.host.dispatch(e.CapacityChanged(data.draw(st.sampled_from(sorted(self.capacity))), capacity))
 
+    @precondition(lambda self: self.host.terms)
+    @rule(data=DRAW, size=st.integers(0, 9))
+    def may_be_kept(self, data: st.DataObject, size: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.host.terms)))
+        device = data.draw(st.sampled_from(sorted(self.host.machine.accounts(name))))
+        self.host.dispatch(e.MayBeKept(name, device, size))
+
     @rule(data=DRAW, drained=st.booleans())
     def drain(self, data: st.DataObject, drained: bool) -> None:
         self.host.dispatch(e.DeviceDrained(data.draw(st.sampled_from(sorted(self.capacity))), drained))

@@ -127,6 +127,11 @@ class Machine:
         accounts = self._ledger.accounts.get(container, {})
         return {device: account.view() for device, account in accounts.items()}
 
+    def charged(self, container: str, device: str) -> int:
+        """Return how many bytes of a device a container is charged with beside its leases; 0 without a limit there."""
+        account = self._ledger.accounts.get(container, {}).get(device)
+        return 0 if account is None else account.charged
+
     def lease(self, session: int, device: str) -> int:
         """Return how many bytes of a device are leased to a session; 0 when it has none or has ended."""
         container = self._state.sessions.get(session, "")

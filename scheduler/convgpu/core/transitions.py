@@ -85,6 +85,8 @@ class Transitions:
             if not self._state.gangs[gang]:
                 del self._state.gangs[gang]
         self._state.residency.remove(event.container)
+        for kept in self._state.may_be_kept.values():
+            kept.pop(event.container, None)
 
     def _take_idle(self, container: str) -> None:
         for device in self._ledger.accounts[container]:
@@ -176,7 +178,7 @@ class Transitions:
     @apply.register
     def _keep(self, event: e.MayBeKept) -> None:
         kept = self._state.may_be_kept[event.device]
-        if event.size:
+        if event.size and event.container in self._state.containers:
             kept[event.container] = event.size
         else:
             kept.pop(event.container, None)

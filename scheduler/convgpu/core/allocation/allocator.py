@@ -79,7 +79,10 @@ class Allocator:
         else:
             self._state.enqueue(pending)
             self._headroom.arm([name])
-            self._headroom.take_nearest(name, event.device)
+            if self._is_beside_kept(pending):
+                self._headroom.take_from([name])  # no other container has to do with it
+            else:
+                self._headroom.take_nearest(name, event.device)
 
     def _is_beside_kept(self, pending: PendingAllocation) -> bool:
         """Return whether it may be above the limit with what is kept of ended processes: headroom is taken before."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -82,7 +82,7 @@ class Attributor:
         self._origins = ended.origins
         self._namespaces = ended.namespaces
         self._unseen = ended.unseen
-        self._stays = ended.stays
+        self._stays, self._stays_of = ended.stays, ended.stays_of
         self._counted = ended.counted
         self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
         self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
@@ -162,7 +162,7 @@ class Attributor:
         held = {pid: size for pid, size in listing.held.items() if owners[pid] or is_alive(pid)}
         limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
-        managed = self._managed(device, held, sample.imported)
+        managed = self._managed(sample, held, listing.kept)
         kept = self._count_once(listing, device)
         return attribute(sample.used, held, lease, limited.get, managed, kept, sample.imported)
 
@@ -203,7 +203,7 @@ class Attributor:
         self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
         listed = [*listing.held.values(), *(one.size for one in kept)]
         known = sum(listed) + uncounted(listed) + self._own[device]
-        known += self._managed(device, listing.held, sample.imported)
+        known += self._managed(sample, listing.held, kept)
         claimed = claim(kept, found, max(sample.used - known, 0))
         # Without the claims it would be nobody's still: so it is searched for.
         self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)
@@ -255,6 +255,21 @@ class Attributor:
         kept = self._tell_apart(sample, index).kept
         return [one for one in kept if one.is_left and not one.is_ending and one.owner != Owner()]
 
+    def left_and_listed(self, sample: MemorySample, index: ProcessIndex) -> Counter[str]:
+        """Return what ended processes exported and is listed for them as well, at most, in bytes by container."""
+        return self._left_and_listed(sample.device, self._tell_apart(sample, index).kept)
+
+    def _left_and_listed(self, device: str, kept: Sequence[Kept]) -> Counter[str]:
+        listed = defaultdict[str, Counter[int]](Counter)
+        for one in kept:
+            if one.owner.volume is not None:
+                listed[one.owner.volume][one.pid] += one.size
+        found: Counter[str] = Counter()
+        for name, sizes in listed.items():
+            sizes[0] = sizes.total()  # of whom that is not known, it may be anybody
+            found[name] = sum(min(size, sizes[pid]) for pid, size in self._stays_of(name, device).items())
+        return found
+
     def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
         """Return what containers hold of a device without a limit there, and programs of the host's."""
         listing, device = self._tell_apart(sample, index), sample.device
@@ -292,17 +307,19 @@ class Attributor:
         count = len(used) if choice.is_default and used < offer.keys() else choice.count
         return sum(held.values()) <= count * max(offer.values(), default=0)
 
-    def _managed(self, device: str, held: Mapping[int, int], imported: Mapping[int, int]) -> int:
+    def _managed(self, sample: MemorySample, held: Mapping[int, int], kept: Sequence[Kept]) -> int:
         """Return what is used beyond what the driver lists for processes, in bytes, and what ended ones left.
 
-        What of that was imported is among what processes hold (`MemorySample.imported`): it would count twice, and hide
-        as much that is nobody's.
+        What of that was imported is among what processes hold (`MemorySample.imported`), and what is listed for those
+        ended ones is among that: it would count twice, and hide as much that is nobody's.
         """
+        device = sample.device
         used: dict[int, int] = defaultdict(int)
         for session in self._sessions.by_number.values():
             if session.pid in held and device in session.rows:
                 used[session.pid] += self._sessions.used_by(session, device)
-        left = max(self._stays(device) - sum(imported.values()), 0)
+        told = sum(sample.imported.values()) + self._left_and_listed(device, kept).total()
+        left = max(self._stays(device) - told, 0)
         return sum(max(size - held[pid], 0) for pid, size in used.items()) + left
 
     def used(self, container: str, device: str) -> int:

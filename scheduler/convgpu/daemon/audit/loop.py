@@ -92,7 +92,7 @@ class Audit:
     async def audit(self, *, at_once: bool = False) -> None:
         """Audit all devices once. `at_once`: unleased memory is charged without a second sample that confirms it."""
         unsettled = self._unsettled()
-        samples, leases = await self._sample({row.uuid for row in self._capacities.rows})
+        samples, leases = await self.sample({row.uuid for row in self._capacities.rows})
         # What follows is of one moment: nothing awaits any more, until containers without a limit are looked for.
         unsettled |= self._unsettled()
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
@@ -113,7 +113,7 @@ class Audit:
                 unleased = self._find_unleased(sample.device, attribution, forged, at_once=at_once)
                 accounts = ledger.on(sample.device)
                 self._charge(sample.device, unleased, accounts)
-                over |= self._find_overuse(sample.device, attribution, accounts)
+                over |= self._find_overuse(sample, index, attribution, accounts)
                 self._before[sample.device] = attribution
         for follow in self._followers:
             follow()
@@ -123,13 +123,13 @@ class Audit:
     async def _look(self) -> None:
         """See who is above a limit now on devices whose budget for that is spent; nothing else follows from it."""
         spent = self._enforcement.spent
-        samples, leases = await self._sample(spent)
+        samples, leases = await self.sample(spent)
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
         over = {row for row in self._found.over if row[1] not in spent}
         for sample in samples:
             self._see(sample, index)
             attribution = self._attributor.attribute(sample, leases, index)
-            over |= self._find_overuse(sample.device, attribution, ledger.on(sample.device))
+            over |= self._find_overuse(sample, index, attribution, ledger.on(sample.device))
         self._found = replace(self._found, over=over)
         await self._enforcement.enforce(self._found, index)
 
@@ -138,7 +138,7 @@ class Audit:
         found, left = self._attributor.without_limit(sample, index), self._attributor.left_behind(sample, index)
         self._enforcement.see(sample.device, found, left)
 
-    async def _sample(self, devices: AbstractSet[str]) -> tuple[list[MemorySample], Leases]:
+    async def sample(self, devices: AbstractSet[str]) -> tuple[list[MemorySample], Leases]:
         """Return samples of devices, and what processes could have on them meanwhile."""
         before = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         rows = [row.uuid for row in self._capacities.rows if row.uuid in devices]
@@ -198,7 +198,11 @@ class Audit:
         return confirmed | {name: size for name, size in attribution.unleased.items() if name in forgers}
 
     def _find_overuse(
-        self, device: str, attribution: Attribution, accounts: Mapping[str, AccountView]
+        self,
+        sample: MemorySample,
+        index: ProcessIndex,
+        attribution: Attribution,
+        accounts: Mapping[str, AccountView],
     ) -> set[OveruseRow]:
         """Return the (container, device) that hold more than their limit and what is tolerated, or say that they do.
 
@@ -206,15 +210,22 @@ class Audit:
         kept from others together, whether or not it is there: a program that freed past the hook kept twice its limit
         from them. What was left may be listed as well, for the dead process while a child of it has the driver open, or
         for who imported it, or may be gone and nobody can tell: it counts no more than there is beside what is listed.
+        There may be memory of others that is nobody's, so what is listed for the dead who exported it is taken for it.
         """
-        over: dict[str, int] = {}
+        device, over = sample.device, dict[str, int]()
+        listed = self._attributor.left_and_listed(sample, index)
         left = self._outliving.charged(device)
-        beside = attribution.unheld - self._capacities.least[device] - attribution.managed
+        least = {name: max(left[name] - attribution.imported.get(name, 0) - listed[name], 0) for name in left}
+        # Among what is managed, and among what is held but for what counts as imported.
+        told = sum(sample.imported.values())
+        counted = max(left.total() - told - listed.total(), 0) + told - sum(attribution.imported.values())
+        beside = attribution.unheld - self._capacities.least[device] - attribution.managed + counted
+        lacks = max(sum(least.values()) - beside, 0)
         for name, account in accounts.items():
             # What was charged may be gone by now.
             past = min(account.charged - left[name], attribution.unleased.get(name, 0))
-            kept = min(left[name] - attribution.imported.get(name, 0), left[name] + beside)
-            claimed = self._attributor.used(name, device) + max(kept, 0) + past if past > 0 else 0
+            kept = max(least.get(name, 0) - lacks, 0)
+            claimed = self._attributor.used(name, device) + kept + past if past > 0 else 0
             size = max(attribution.seen.get(name, 0), claimed)
             if is_over(size, account.limit, attribution.tolerated.get(name, 0)):
                 over[name] = size

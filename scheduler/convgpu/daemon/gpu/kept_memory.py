@@ -18,7 +18,6 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.core.memory.account import AccountView
 from convgpu.daemon.gpu.ending import Place
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
@@ -43,13 +42,13 @@ class _Ended:
 
     Attributes:
         size: bytes that it used, and then those that are kept of it.
-        until: seconds on the clock of the event loop; then it is the audit's.
+        begun: seconds on the clock of the event loop, when its session ended.
         ended: likewise, when it was seen to have ended.
         is_kept: the driver listed it after that.
     """
 
     size: int
-    until: float
+    begun: float
     ended: float = math.inf
     is_kept: bool = False
 
@@ -58,15 +57,15 @@ class KeptMemory:
     """Knows what processes held that ended just now, and asks the driver which of it is kept.
 
     Args:
-        left: returns what ended processes left to others of a device, in bytes by container: that is charged already.
-        dispatch: tells the machine what may be kept, whenever that changes.
+        left: returns with how many bytes of a device a container is charged because its ended processes left them.
+        dispatch: tells the machine what may be kept and is not charged, whenever that changes.
     """
 
     def __init__(
         self,
         machine: Machine,
         executor: NvmlExecutor,
-        left: Callable[[str], Mapping[str, int]],
+        left: Callable[[str, str], int],
         dispatch: Callable[[e.MayBeKept], None],
     ) -> None:
         self._machine = machine
@@ -74,6 +73,7 @@ class KeptMemory:
         self._left = left
         self._dispatch = dispatch
         self._ended: defaultdict[Place, dict[int, _Ended]] = defaultdict(dict)  # by pid, the oldest first
+        self._told: dict[Place, int] = {}
         self._timers: set[Place] = set()  # of which old ones will be forgotten
 
     def begin(self, pid: int, container: str, used: Mapping[str, int]) -> None:
@@ -83,52 +83,30 @@ class KeptMemory:
             place = Place(container, device)
             if pid and size:
                 rows = self._ended[place]
-                rows.pop(pid, None)
-                rows[pid] = _Ended(size, now + _LONGEST)
-                self._forget_old(place, now)
+                before = rows.pop(pid, None)  # of whom it may be kept as well
+                rows[pid] = _Ended(size + (before.size if before else 0), now)
                 self._tell(place)
                 self._set_timer(place)
 
-    def may_be_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
-        """Say whether an allocation is above the limit with all that may be kept, and not without it: then `look`.
+    def most(self, container: str, device: str) -> int:
+        """Return how many bytes may be kept, beside those that the audit has charged."""
+        return self._uncharged(Place(container, device), lambda _: True)
 
-        `used`: returns how many bytes the container's processes use by now.
-        """
-        place = Place(container, device)
-        return self._is_in_the_way(place, size, used, self._most(place))
+    def certain(self, container: str, device: str) -> int:
+        """Return how many bytes are kept as of the last look, beside those that the audit has charged."""
+        return self._uncharged(Place(container, device), lambda one: one.is_kept)
 
-    def is_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
-        """Say the same of what is kept for certain."""
-        place = Place(container, device)
-        return self._is_in_the_way(place, size, used, self._certain(place))
-
-    def kept(self, container: str, device: str) -> int:
-        """Return how many bytes are kept for certain, beside those that the audit has charged."""
-        place = Place(container, device)
-        account = self._machine.account(*place)
-        return self._uncharged(account, place, self._certain(place)) if account is not None else 0
-
-    def _most(self, place: Place) -> int:
-        return sum(one.size for one in self._ended.get(place, {}).values())
-
-    def _certain(self, place: Place) -> int:
-        return sum(one.size for one in self._ended.get(place, {}).values() if one.is_kept)
-
-    def _is_in_the_way(self, place: Place, size: int, used: Callable[[], int], kept: int) -> bool:
-        account = self._machine.account(*place) if kept else None
-        if account is None:
-            return False
-        wanted = used() + account.charged + size  # without headroom, which is taken back for it
-        return wanted <= account.limit < wanted + self._uncharged(account, place, kept)
-
-    def _uncharged(self, account: AccountView, place: Place, kept: int) -> int:
-        found = max(account.charged - self._left(place.device).get(place.container, 0), 0)  # by the audit
+    def _uncharged(self, place: Place, counts: Callable[[_Ended], bool]) -> int:
+        kept = sum(one.size for one in self._ended.get(place, {}).values() if counts(one))
+        if not kept:
+            return 0
+        found = max(self._machine.charged(*place) - self._left(*place), 0)  # by the audit
         return max(kept - found, 0)
 
     async def look(self, container: str, device: str) -> None:
         """Find out what is kept of a container's processes on a device. If nobody tells, nothing is."""
         place, clock = Place(container, device), asyncio.get_running_loop().time
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS if place in self._ended else 0):
             asked = clock()
             try:
                 listed = await self._executor.ask(device, _held)
@@ -141,8 +119,11 @@ class KeptMemory:
 
     def _follow(self, place: Place, listed: Mapping[int, int], asked: float, now: float) -> bool:
         """Follow what the driver listed when it was asked; say whether all is known."""
-        is_known, before = True, self._most(place)
+        is_known = True
         for pid, one in list(self._ended.get(place, {}).items()):
+            if asked < one.begun:  # it may have taken memory since
+                is_known = False
+                continue
             one.size = min(one.size, listed.get(pid, 0))
             if not one.size or is_alive(pid):  # the driver has freed it; or another process has the pid by now
                 del self._ended[place][pid]
@@ -151,32 +132,38 @@ class KeptMemory:
                     one.ended = min(one.ended, now)
                 one.is_kept = one.is_kept or asked > one.ended + _LISTED
                 is_known &= one.is_kept
-        self._forget_old(place, now)
-        if self._most(place) != before:
+        self._tell(place)
+        return is_known or place not in self._ended
+
+    def tell_again(self) -> None:
+        """Tell what may be kept and is not charged; after each audit, which may have charged it."""
+        for place in list(self._told):
             self._tell(place)
-        return is_known
 
     def _tell(self, place: Place) -> None:
-        self._dispatch(e.MayBeKept(*place, self._most(place)))
+        self._forget_old(place, asyncio.get_running_loop().time())
+        size = self.most(*place)
+        if size != self._told.pop(place, 0):
+            self._dispatch(e.MayBeKept(*place, size))
+        if size:
+            self._told[place] = size
 
     def _set_timer(self, place: Place) -> None:
         """Have it told when the oldest of a place is the audit's."""
         if place in self._ended and place not in self._timers:
             oldest = next(iter(self._ended[place].values()))
             self._timers.add(place)
-            asyncio.get_running_loop().call_at(oldest.until, self._leave_old, place)
+            asyncio.get_running_loop().call_at(oldest.begun + _LONGEST, self._leave_old, place)
 
     def _leave_old(self, place: Place) -> None:
         self._timers.discard(place)
-        if place in self._ended:
-            self._forget_old(place, asyncio.get_running_loop().time())
-            self._tell(place)
-            self._set_timer(place)
+        self._tell(place)
+        self._set_timer(place)
 
     def _forget_old(self, place: Place, now: float) -> None:
         rows = self._ended.get(place, {})
         for pid in list(rows):
-            if rows[pid].until > now and len(rows) <= _MOST:
+            if rows[pid].begun + _LONGEST > now and len(rows) <= _MOST:
                 break
             del rows[pid]
         if not rows:

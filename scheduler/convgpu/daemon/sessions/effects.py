@@ -13,7 +13,7 @@ from convgpu.daemon.gpu.ending import EndingProcesses, Place
 from convgpu.daemon.sessions.open_requests import Kind, OpenRequests
 from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.sessions.session import PendingAllocation, Session
+from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -30,24 +30,33 @@ _REASON: Final = {
 }
 
 
+# Says whether the answer of an allocation of so many bytes is held back. Then it is sent later, by what is called for
+# that, or the allocation is rejected.
+Hold = Callable[[PendingAllocation, int, Callable[[], None]], bool]
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    session: Session
-    frame: int
+    pending: PendingAllocation
     message: Accepted
     requests: OpenRequests
+    hold: Hold
 
     @property
     def is_gone(self) -> bool:
-        return self.session.connection.closed
+        return self.pending.session.connection.closed
 
     @property
     def asked(self) -> tuple[int, int]:
-        return self.session.number, self.frame
+        return self.pending.session.number, self.pending.frame
 
     def accept(self) -> None:
-        self.session.connection.send(self.message, self.frame)
-        self.requests.done(self.session, Kind.ALLOCATION)
+        if not self.hold(self.pending, self.message.size, self._send):
+            self._send()
+
+    def _send(self) -> None:
+        self.pending.session.connection.send(self.message, self.pending.frame)
+        self.requests.done(self.pending.session, Kind.ALLOCATION)
 
 
 class EffectPerformer:
@@ -58,6 +67,7 @@ class EffectPerformer:
 
     Attributes:
         move: carries out effects about memory that leaves.
+        hold: keeps an answer back while it is looked at what is in its way.
         notices: explains long pauses to the processes that wait.
     """
 
@@ -77,13 +87,14 @@ class EffectPerformer:
         self._ending = ending
         self.notices = notices
         self.move: Callable[[ResidencyEffect], None] = _refuse_move
+        self.hold: Hold = lambda *_: False
 
     def perform(self, effect: e.Effect) -> None:
         """Carry out one effect."""
         match effect:
             case e.Accept(_, request, size, settling):
                 pending = self._registry.pending[request]
-                answer = _Answer(pending.session, pending.frame, Accepted(size, settling), self._registry.requests)
+                answer = _Answer(pending, Accepted(size, settling), self._registry.requests, self.hold)
                 self._ending.answer(Place(pending.session.container, pending.device), size, answer)
             case e.Reject(_, request, reason):
                 self._reject(self._registry.pending[request], reason)

@@ -90,6 +90,7 @@ class Exports:
         removed: likewise, that nobody is charged with since its volume was removed.
         earlier: bytes by device that it told an earlier scheduler of, and not this one yet: they count as open.
         room: shared with the other processes of the container.
+        pid: of the process, since its end; 0: an earlier scheduler knew it.
     """
 
     container: str
@@ -100,6 +101,7 @@ class Exports:
     charged: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
     earlier: Mapping[str, int] = field(default_factory=dict)
+    pid: int = 0
     is_closed: bool = False
     is_logged: bool = False
     _rows: _Rows = field(default_factory=_Rows)

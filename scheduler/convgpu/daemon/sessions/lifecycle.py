@@ -1,8 +1,9 @@
 """The lifecycle of a process as events: it connects, allocates, frees, reconnects and ends."""
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -30,6 +31,9 @@ from convgpu.protocol.wire import Reason
 log = logging.getLogger(__name__)
 
 _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  # as the hook names them
+# Seconds before each look at what is in the way of an allocation. What a process has that has just ended may be listed
+# for half a millisecond more (docs/measurements.md).
+_PAUSES: Final = (0.0, 0.01)
 
 
 class SettlingWatcher(Protocol):
@@ -73,6 +77,9 @@ class SessionLifecycle:
         table: forgets the processes that ended.
         wall_clock: Unix seconds.
         shares: of the event loop.
+
+    Attributes:
+        recount: has the audit take back what containers are charged with on a device and is there no more.
     """
 
     def __init__(
@@ -95,6 +102,7 @@ class SessionLifecycle:
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
+        self.recount: Callable[[str], Awaitable[None]] = _count_nothing
 
     @property
     def outliving(self) -> OutlivingMemory:
@@ -142,37 +150,97 @@ class SessionLifecycle:
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""
         device = session.rows[row] if row < len(session.rows) else ""
-        if self._may_be_in_the_way(session.container, device, size):
+        beside = self._driver.machine.charged(session.container, device)
+        beside += self._ended.kept.most(session.container, device)
+        if self._is_in_the_way(session.container, device, size, beside):
             self.begin_look(session, frame, device, size, call)
             self._tasks.start(self._look_and_ask(session, frame, device, size, call))
         else:
             self._ask(session, frame, device, size, call)
 
-    def _may_be_in_the_way(self, container: str, device: str, size: int) -> bool:
-        """Say whether what ended processes left, or may have left, keeps an allocation from being granted."""
-        used, kept = partial(self._registry.used, container, device), self._ended.kept
-        return any(one(container, device, size, used) for one in (self.outliving.is_in_the_way, kept.may_be_in_the_way))
+    def _is_in_the_way(self, container: str, device: str, size: int, beside: int) -> bool:
+        """Say whether an allocation is above the limit with what is there beside the processes' use, and not without.
+
+        Without headroom, which is taken back for it.
+        """
+        account = self._driver.machine.account(container, device) if beside else None
+        if account is None:
+            return False
+        wanted = self._registry.used(container, device) + size
+        return wanted <= account.limit < wanted + beside
+
+    def _beside(self, container: str, device: str) -> int:
+        """Return what a container has of a device for certain beside what its processes use, as of the last look."""
+        return self._driver.machine.charged(container, device) + self._ended.kept.certain(container, device)
 
     async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
-        """Ask for memory when it was looked whether what ended processes left is there still."""
-        used = partial(self._registry.used, session.container, device)
-        try:
-            if self.outliving.is_in_the_way(session.container, device, size, used):
-                await self.outliving.look(session.container)
-            await self._ended.kept.look(session.container, device)
-        except Exception:  # the process waits for an answer, with no time limit
-            log.exception("what %s left cannot be looked at", session.container)
+        """Ask for memory when it was looked whether what is in the way is there still; refuse what is beside that."""
+        container = session.container
+        await self._look_twice(container, device, size)
         is_withdrawn = self.end_look(session, frame)
         if session.number not in self._registry.by_number:
             return
-        is_kept = self._ended.kept.is_in_the_way(session.container, device, size, used)
-        is_refused = is_kept and not is_withdrawn
+        charged = self._driver.machine.charged(container, device)
+        kept = self._ended.kept.certain(container, device)
+        is_refused = not is_withdrawn and self._is_in_the_way(container, device, size + charged, kept)
         if is_refused:
             self.reject_as_limit(session, frame, device, size, call)
         if is_refused or is_withdrawn:
             self._registry.requests.done(session, Kind.ALLOCATION)
         else:
             self._ask(session, frame, device, size, call)
+
+    def hold(self, pending: PendingAllocation, size: int, send: Callable[[], None]) -> bool:
+        """Hold the answer of an allocation back, if what may be kept is in its way: it waited while a process ended.
+
+        Its bytes are leased already. When it was looked, it is sent, or the allocation is rejected.
+        """
+        container, device = pending.session.container, pending.device
+        charged = self._driver.machine.charged(container, device)
+        if not self._is_in_the_way(container, device, charged, self._ended.kept.most(container, device)):
+            return False
+        self.begin_look(pending.session, pending.frame, device, size, pending.call)
+        self._tasks.start(self._look_and_answer(pending, size, send))
+        return True
+
+    async def _look_and_answer(self, pending: PendingAllocation, size: int, send: Callable[[], None]) -> None:
+        session, frame, device = pending.session, pending.frame, pending.device
+        await self._look_twice(session.container, device, 0)
+        is_withdrawn = self.end_look(session, frame)
+        if session.number not in self._registry.by_number:
+            return
+        is_refused = self._is_in_the_way(session.container, device, 0, self._beside(session.container, device))
+        if not (is_refused or is_withdrawn):
+            send()
+            return
+        self._driver.dispatch(e.AllocationReturned(session.number, device, size))
+        if not is_withdrawn:
+            self.reject_as_limit(session, frame, device, size, pending.call)
+        self._registry.requests.done(session, Kind.ALLOCATION)
+        self.ending.send(Place(session.container, device))
+
+    async def _look_twice(self, container: str, device: str, size: int) -> None:
+        """Look whether what is in the way of so many bytes more is there, and once more if it is."""
+        try:
+            for pause in _PAUSES:
+                await asyncio.sleep(pause)
+                await self._look(container, device)
+                if not self._is_in_the_way(container, device, size, self._beside(container, device)):
+                    break
+        except Exception:  # the process waits for an answer, with no time limit
+            log.exception("what %s has beside its processes cannot be looked at", container)
+
+    async def _look(self, container: str, device: str) -> None:
+        """Look at all that a container has of a device beside what its processes use."""
+        if self.outliving.left_on(container, device):
+            await self.outliving.look(container)
+        if self._driver.machine.charged(container, device) > self.outliving.left_on(container, device):
+            await self.recount(device)
+        await self._ended.kept.look(container, device)
+
+    def tell_what_may_be_kept(self) -> None:
+        """Tell the machine what may be kept and is not charged yet, after each audit."""
+        self._ended.kept.tell_again()
 
     def begin_look(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Note an allocation for which something is looked at before the machine is asked; `end_look` must follow."""
@@ -226,7 +294,7 @@ class SessionLifecycle:
     def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: RejectReason) -> None:
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0
-        used = self._registry.counted(session.container, device) + self._ended.kept.kept(session.container, device)
+        used = self._registry.counted(session.container, device) + self._ended.kept.certain(session.container, device)
         session.connection.send(Rejected(Reason[reason.name], limit, used), frame)
         fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call or None}
         self._history.add(EventKind.REJECTED, session.container, session.cause, reason=reason, **fields)
@@ -262,3 +330,7 @@ class SessionLifecycle:
         elif session.process is not None:
             os.close(session.process)
         return e.SessionEnded(session.number, headroom, kept)
+
+
+async def _count_nothing(_device: str) -> None:
+    pass

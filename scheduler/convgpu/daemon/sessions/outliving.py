@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -181,6 +181,7 @@ class OutlivingMemory:
         exports = self._living.pop(session.number, None)
         if exports is None:
             return {}
+        exports.pid = session.pid
         kept = self._charge(exports, used)
         if not kept:
             self._close(exports)
@@ -255,14 +256,9 @@ class OutlivingMemory:
             for device, size in (+exports.charged).items():
                 log.info("%s is charged with %d bytes of %s: %s", exports.container, size, device, _WHY)
 
-    def is_in_the_way(self, container: str, device: str, size: int, used: Callable[[], int]) -> bool:
-        """Say whether an allocation is above the limit with what ended processes left, and not without it.
-
-        `used`: as of `KeptMemory.may_be_in_the_way`.
-        """
-        left = sum(one.charged[device] for one in self._left.get(container, ()))
-        account = self._driver.machine.account(container, device) if left else None
-        return account is not None and 0 < used() + account.charged + size - account.limit <= left
+    def left_on(self, container: str, device: str) -> int:
+        """Return the bytes of a device with which a container is charged for its ended processes left them."""
+        return sum(one.charged[device] for one in self._left.get(container, ()))
 
     async def look(self, container: str) -> None:
         """Look at what a container left: what is closed by now is not in the way of its next process.
@@ -375,6 +371,10 @@ class OutlivingMemory:
         for one in self._all_left():
             sizes[one.container] += one.charged[device]
         return sizes
+
+    def charged_of(self, container: str, device: str) -> Counter[int]:
+        """Return the same of one container by the pids that its processes had; 0: it is not known."""
+        return sum((Counter({one.pid: one.charged[device]}) for one in self._left.get(container, ())), Counter())
 
     def stays(self, device: str) -> int:
         """Return the bytes of a device that ended processes left to others, and containers are charged with."""

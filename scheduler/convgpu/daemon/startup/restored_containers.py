@@ -20,6 +20,7 @@ from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.learning import LimitLearner
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
+from convgpu.daemon.audit.recount import Recount
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import DeviceSampler, OwnerlessMemory
@@ -91,9 +92,11 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     origins = Origins()
-    stays = running.capacities.outliving.stays
+    outliving = running.capacities.outliving
     namespaces, unseen = NamespaceQuestions(host.nvml), UnseenMemory(host.nvml)
-    ended = EndedProcesses(origins, namespaces, unseen, stays, running.lifecycle.ending.counted)
+    ended = EndedProcesses(
+        origins, namespaces, unseen, outliving.stays, outliving.charged_of, running.lifecycle.ending.counted
+    )
     attributor = Attributor(running.machine, running.sessions, resolver, host.control, ended)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
@@ -226,9 +229,11 @@ def _make_audit(
             Keepers(host.nodes, report),
             rules,
         ),
-        (holdings.write, learner.learn, running.exports.write),
+        (holdings.write, learner.learn, running.exports.write, running.lifecycle.tell_what_may_be_kept),
         report,
     )
     if settings.audit:
         audit.start(settings.audit)
+        recount = Recount(audit.sample, running.driver, attributor, running.lifecycle.outliving)
+        running.lifecycle.recount = recount.count
     return audit, unlimited

@@ -76,11 +76,9 @@ class RunningMachine:
 
 
 def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[], None]) -> RunningMachine:
-    """Start a machine with the nominal capacities, and tell it what of them may be handed out now.
-
-    What is decided must stay right when external memory is freed, so the machine has to know the nominal ones first.
-    """
+    """Start a machine with the nominal capacities, and tell it what of them may be handed out now."""
     loop, store, header = asyncio.get_running_loop(), host.store, _describe_machine(host, settings)
+    # What is decided must stay right when external memory is freed, so it has to know the nominal capacities first.
     machine = _make_machine(header, settings)
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
     sessions = SessionRegistry(machine, OpenRequests(shares := Shares(loop)))
@@ -92,19 +90,20 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     terms = plan_oversubscription(host, settings)
     _tell_capacities(host, driver, terms)
     elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
-    performer.move = elastic.perform
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)), ending.end)
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
-    kept = KeptMemory(machine, host.executor, outliving.charged, driver.dispatch)
+    kept = KeptMemory(machine, host.executor, outliving.left_on, driver.dispatch)
     ended = EndedMemory(settling, outliving, ending, kept)
+    lifecycle = SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares)
+    performer.move, performer.hold = elastic.perform, lifecycle.hold
     return RunningMachine(
         host=host,
         history=history,
         sessions=sessions,
         driver=driver,
         settling=settling,
-        lifecycle=SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares),
+        lifecycle=lifecycle,
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, rows, settings.reserve, outliving),
         exports=ExportRecords(driver, outliving, sessions, store.settings, audited=bool(settings.audit)),

@@ -108,14 +108,13 @@ class Parts:
         own = {one.device: one.own for one in memory}
         settling = Settling(executor, own, lambda _: None)
         table = self.store.sessions
-        kept = KeptMemory(machine, executor, outliving.charged, driver.dispatch)
+        kept = KeptMemory(machine, executor, outliving.left_on, driver.dispatch)
         ended = EndedMemory(settling, outliving, ending, kept)
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, ended, table, time.time, shares)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0, outliving)
         self.report = AuditReport()
-        self.attributor = Attributor(
-            machine, self.sessions, ContainerResolver(self.sessions, dict), ended=EndedProcesses(stays=outliving.stays)
-        )
+        told = EndedProcesses(stays=outliving.stays, stays_of=outliving.charged_of)
+        self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict), ended=told)
         rules = OveruseRules("warn", 10.0)
         ender = Ender(self.report.surviving)
         overuse = OveruseEnforcer(self.sessions, history, self.report, rules, ender)

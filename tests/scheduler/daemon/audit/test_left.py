@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from audit_parts import GIB, Cards, Parts
@@ -55,7 +55,8 @@ class Scene:
         dead: is listed for the other one, also when it has ended.
         counted: of that, what the limit counts as long as it ends.
         unlisted: is in use beside all that is listed, and not the driver's.
-        others: is charged to container `b` for what its processes left.
+        others: is charged to container `b` for what its processes left; `others_dead`: is listed for them.
+        left_by: who did: "dead", the one that ends; "another"; or nobody knows.
         looks: of the audit.
     """
 
@@ -68,23 +69,27 @@ class Scene:
     counted: float = 0
     unlisted: float = 3
     others: float = 0
+    others_dead: float = 0
+    left_by: str = "dead"
     looks: int = 4
 
 
 class Index(ProcessIndex):
-    """All processes are those of container `a`."""
+    """All processes are those of container `a`, but some of `b`."""
 
-    def owner_of(self, _pid: int) -> tuple[str | None, str | None]:
-        return "a", "id"
+    of_b: ClassVar[set[int]] = set()
 
-    def volume_of(self, _pid: int) -> str | None:
-        return "a"
+    def owner_of(self, pid: int) -> tuple[str | None, str | None]:
+        return ("b", "other") if pid in self.of_b else ("a", "id")
+
+    def volume_of(self, pid: int) -> str | None:
+        return self.owner_of(pid)[0]
 
 
-def leave(parts: Parts, name: str, limit: float, size: float) -> None:
+def leave(parts: Parts, name: str, limit: float, size: float, pid: int) -> None:
     parts.driver.dispatch(e.ContainerCreated(name, {"one": int(limit * GIB)}))
     parts.driver.dispatch(e.ContainerStarted(name))
-    parts.outliving._left[name].append(Exports(name, charged=Counter({"one": int(size * GIB)})))
+    parts.outliving._left[name].append(Exports(name, charged=Counter({"one": int(size * GIB)}), pid=pid))
     parts.driver.dispatch(e.UnleasedMemory(name, "one", int(size * GIB)))
 
 
@@ -93,26 +98,30 @@ def audited(tmp_path: Path, scene: Scene) -> tuple[dict[str, float], float]:
 
     async def run() -> tuple[dict[str, float], float]:
         parts, pid = Parts(cards := Cards(), tmp_path), os.getpid()
-        index = Index({pid: "a"} if scene.lease else {}, {"id": "a"}, {})
+        index = Index({pid: "a"} if scene.lease else {}, {"id": "a", "other": "b"}, {})
         parts.attributor._resolver = cast("Any", SimpleNamespace(index=lambda: index))
         parts.attributor._counted = lambda _pid, _device: int(scene.counted * GIB)
-        with closing(parts.store), Popen(["cat"], stdin=PIPE) as other:
-            leave(parts, "a", scene.limit, scene.left)
-            leave(parts, "b", 4, scene.others)
+        with closing(parts.store), Popen(["cat"], stdin=PIPE) as other, Popen(["cat"], stdin=PIPE) as neighbour:
+            index.of_b.clear()
+            index.of_b.add(neighbour.pid)
+            leave(parts, "a", scene.limit, scene.left, {"dead": other.pid, "another": 1}.get(scene.left_by, 0))
+            leave(parts, "b", 4, scene.others, neighbour.pid)
             if scene.lease:
                 page = cast("Any", SimpleNamespace(read=lambda _row: 0, take_all=lambda _row: 0))
                 session = Session(1, "a", Absent(pid), page, ("one", "two"), "program", 0.0)
                 parts.sessions.by_number[1] = session
                 parts.sessions._by_container.setdefault("a", {})[1] = session
                 parts.driver.dispatch(e.SessionStarted(1, "a", {"one": int(scene.lease * GIB)}))
-            held = {pid: int(scene.held * GIB)} | ({other.pid: int(scene.dead * GIB)} if scene.dead else {})
+            dead = {other.pid: int(scene.dead * GIB), neighbour.pid: int(scene.others_dead * GIB)}
+            held = {pid: int(scene.held * GIB)} | {one: size for one, size in dead.items() if size}
             used = sum(held.values()) + int((scene.unlisted + 0.5) * GIB)
             cards.first, cards.imported = (held, used), {pid: int(scene.imported * GIB)}
             for look in range(scene.looks):
                 await parts.audit.audit()
                 if look == 0:
-                    other.kill()
-                    other.wait()
+                    for one in (other, neighbour):
+                        one.kill()
+                        one.wait()
         over = {name: round(size / GIB, 1) for name, size in parts.report.over["one"].items()}
         return over, max(parts.audit._before["one"].unattributed / GIB - 0.5, 0)
 
@@ -131,12 +140,19 @@ def audited(tmp_path: Path, scene: Scene) -> tuple[dict[str, float], float]:
         (Scene(left=1, held=2, imported=3), {"a": 5}, 0),  # and more, which nobody had left
         # What was left is listed for the dead process: a worker that it forked has all of its descriptors.
         (Scene(left=2.5, dead=3, unlisted=0), {}, 0),
+        # A neighbour's memory that is nobody's beside it makes it no more (a stranger had honest ones ended so).
+        (Scene(left=2, dead=2, held=1.5, lease=1.5, unlisted=3), {}, 3),
+        (Scene(left=2, dead=1, held=2, imported=1, lease=2, unlisted=3), {}, 2),
+        (Scene(held=2, imported=2, others=2), {}, 0),  # nor what beside two that it imported
+        # What a neighbour left, and is listed for his dead, makes what this one left no less.
+        (Scene(held=2, others=3, others_dead=3), {"a": 5}, 0),
+        # But it is known who left it, and that is for another one, past the hook; or not known, after a new start.
+        (Scene(left=2, dead=3, unlisted=2, left_by="another"), {"a": 5}, 0),
+        (Scene(left=2, dead=3, unlisted=2, left_by=""), {}, 2),
         # The same while that ends slowly: its limit counts the rest.
         (Scene(left=2.5, dead=3, counted=0.5, unlisted=0), {}, 0),
         # It is gone, and nobody can tell: what is there, another container left.
         (Scene(held=2, unlisted=1, others=1), {}, 0),
-        # The lease is for managed memory: what was imported beside it is not among what is past the hook.
-        (Scene(limit=8, left=3.5, held=0.5, imported=3.5, lease=4, dead=3.5, unlisted=7), {"a": 11}, 3.5),
         # Nothing was left, and nothing is there beside what is listed: that makes what was taken no less.
         (Scene(left=0, held=1, lease=2, dead=3, unlisted=0), {"a": 5}, 0),
         # What was left hides nothing else because it was imported as well.

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.gpu.ending import EndingProcesses, Place
@@ -102,6 +104,52 @@ def test_nothing_is_leased_ahead_beside_what_children_may_keep() -> None:
     assert host.request(NEXT, GIB // 2) == 4 * GIB - GIB - GIB // 2
     host.handle(e.MayBeKept("a", "gpu", 0))
     assert host.request(NEXT, GIB // 2) == GIB // 2
+
+
+def test_what_children_of_others_may_keep_is_nothing_to_it() -> None:
+    host = Host(GIB)
+    host.handle(e.SettlingEnded(DYING))
+    host.handle(e.MayBeKept("b", "gpu", 8 * GIB))
+    host.handle(e.MayBeKept("gone", "gpu", 8 * GIB))  # by now
+    assert host.request(NEXT, GIB) == 3 * GIB
+
+
+def test_what_may_be_kept_is_what_was_told_last_and_goes_with_its_container() -> None:
+    host = Host(GIB)
+    host.handle(e.SettlingEnded(DYING))
+    for size in (GIB, GIB):
+        host.handle(e.MayBeKept("a", "gpu", size))
+    host.handle(e.MayBeKept("b", "gpu", 0))
+    assert host.request(NEXT, GIB) == 2 * GIB
+    host.handle(e.SessionEnded(NEXT, host.headroom(NEXT, GIB)))
+    host.handle(e.ContainerRemoved("a"))
+    host.handle(e.ContainerCreated("a", {"gpu": 4 * GIB}))
+    host.handle(e.ContainerStarted("a"))
+    host.handle(e.SettlingEnded(NEXT))
+    host.handle(e.SessionStarted(9, "a", {}))
+    assert host.request(9, GIB) == 3 * GIB
+
+
+def test_what_settles_and_what_may_be_kept_are_two_things() -> None:
+    host = Host(GIB)
+    host.handle(e.MayBeKept("a", "gpu", GIB))
+    assert host.request(NEXT, GIB) == GIB
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(GIB // 2, False), (GIB, False), (GIB + 1, True)])
+def test_headroom_is_taken_of_nobody_if_there_is_room_beside_what_is_kept(size: int, is_taken: bool) -> None:
+    """And of nobody of another container."""
+    host = Host(GIB)
+    host.handle(e.SettlingEnded(DYING))
+    host.handle(e.SessionStarted(7, "a", {}))
+    host.handle(e.UnleasedMemory("a", "gpu", GIB // 2))
+    host.request(OTHER, GIB)
+    ahead = host.request(7, GIB // 4)
+    assert ahead > 0
+    held = GIB // 2 + GIB // 4 + ahead
+    host.handle(e.MayBeKept("a", "gpu", 3 * GIB - held))
+    needs = host.machine.handle(e.AllocationRequested(NEXT, 2, "gpu", size, is_context=False), 1.0).needs
+    assert needs == (e.TakeHeadroom(((7, "gpu"),)) if is_taken else None)
 
 
 def test_what_a_living_one_was_leased_ahead_is_taken_back_before_another_is_granted_beside_what_is_kept() -> None:

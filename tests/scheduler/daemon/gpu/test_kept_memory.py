@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from convgpu.core import events as e
 from convgpu.daemon.gpu import kept_memory
+from convgpu.daemon.gpu.ending import Place
 from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.gpu.nvml import DeviceError
 
@@ -39,46 +39,52 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
     return states
 
 
-def host(lists: Lists, charged: int = 0, left: int = 0, told: list[tuple[str, str, int]] | None = None) -> KeptMemory:
-    """A container `a` with 4 GiB of a device."""
-    account = SimpleNamespace(limit=4 * GIB, charged=charged)
-    machine = SimpleNamespace(account=lambda *place: account if place == ("a", "gpu") else None)
-    told = [] if told is None else told
+class Machine:
+    """Container `a` is charged with so much of a device; `told` what may be kept."""
 
-    def dispatch(event: e.MayBeKept) -> None:
-        told.append((event.container, event.device, event.size))
+    def __init__(self, charged: int) -> None:
+        self.size = charged
+        self.told: list[tuple[str, str, int]] = []
 
-    return KeptMemory(cast("Any", machine), cast("Any", lists), lambda _: {"a": left}, dispatch)
+    def charged(self, container: str, device: str) -> int:
+        return self.size if (container, device) == ("a", "gpu") else 0
+
+    def dispatch(self, event: e.MayBeKept) -> None:
+        self.told.append((event.container, event.device, event.size))
+
+
+def host(lists: Lists, charged: int = 0, left: int = 0) -> tuple[KeptMemory, Machine]:
+    machine = Machine(charged)
+    return KeptMemory(cast("Any", machine), cast("Any", lists), lambda *_: left, machine.dispatch), machine
 
 
 def run(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(play())
 
 
-def in_the_way(kept: KeptMemory, size: int, used: int = 0) -> tuple[bool, ...]:
-    return tuple(one("a", "gpu", size, lambda: used) for one in (kept.may_be_in_the_way, kept.is_in_the_way))
+def figures(kept: KeptMemory) -> tuple[int, int]:
+    """What may be kept of container `a`, and what is for certain."""
+    return kept.most("a", "gpu"), kept.certain("a", "gpu")
 
 
-def test_what_the_driver_lists_of_a_dead_process_is_in_the_way() -> None:
+def test_what_the_driver_lists_of_a_dead_process_is_kept() -> None:
     async def play() -> None:
-        told: list[tuple[str, str, int]] = []
-        kept = host(lists := Lists({7: 3 * GIB}), told=told)
+        kept, machine = host(lists := Lists({7: 3 * GIB}))
         kept.begin(7, "a", {"gpu": 2 * GIB})
-        assert [in_the_way(kept, size, GIB) for size in (GIB, GIB + 1, 3 * GIB, 3 * GIB + 1)] == [
-            (False, False), (True, False), (True, False), (False, False),
-        ]  # fmt: skip
+        assert figures(kept) == (2 * GIB, 0)
         await kept.look("a", "gpu")
-        assert [in_the_way(kept, size, GIB) for size in (GIB, GIB + 1)] == [(False, False), (True, True)]
-        assert lists.asked == 2
+        assert (figures(kept), lists.asked) == ((2 * GIB, 2 * GIB), 2)
         await kept.look("a", "gpu")
         assert lists.asked == 3  # it is known
         lists.lists = [{7: GIB}]
         await kept.look("a", "gpu")
-        assert [in_the_way(kept, size, GIB) for size in (2 * GIB, 2 * GIB + 1)] == [(False, False), (True, True)]
+        assert figures(kept) == (GIB, GIB)
         lists.lists = [{}]
         await kept.look("a", "gpu")
-        assert in_the_way(kept, 3 * GIB, GIB) == (False, False)
-        assert told == [("a", "gpu", size) for size in (2 * GIB, GIB, 0)]
+        assert figures(kept) == (0, 0)
+        assert machine.told == [("a", "gpu", size) for size in (2 * GIB, GIB, 0)]
+        await kept.look("a", "gpu")
+        assert lists.asked == 5  # and nobody is asked about nobody
 
     run(play)
 
@@ -97,11 +103,11 @@ def test_what_is_free_soon_is_not(
     states: dict[int, str], lists: list[Mapping[int, int] | None], state: str, asked: int
 ) -> None:
     async def play() -> None:
-        kept = host(answers := Lists(*lists))
+        kept, _ = host(answers := Lists(*lists))
         states[7] = state
         kept.begin(7, "a", {"gpu": 2 * GIB})
         await kept.look("a", "gpu")
-        assert in_the_way(kept, 3 * GIB + 1) == (state == "exits", False)
+        assert figures(kept) == (GIB if state == "exits" else 0, 0)
         assert answers.asked == asked
 
     run(play)
@@ -109,49 +115,144 @@ def test_what_is_free_soon_is_not(
 
 def test_a_list_that_was_asked_for_before_the_end_says_nothing() -> None:
     async def play() -> None:
-        kept = host(Lists({7: 2 * GIB}))
+        kept, _ = host(Lists({7: 2 * GIB}))
         kept.begin(7, "a", {"gpu": 2 * GIB})
-        rows = kept._ended["a", "gpu"][7]
+        one = kept._ended["a", "gpu"][7]
+        begun = one.begun
         for asked, now, is_kept in ((1.0, 5.0, False), (2.0, 6.0, False), (5.0005, 7.0, False), (5.002, 7.0, True)):
-            assert kept._follow(kept_memory.Place("a", "gpu"), {7: 2 * GIB}, asked, now) == is_kept == rows.is_kept
+            found = kept._follow(Place("a", "gpu"), {7: 2 * GIB}, begun + asked, begun + now)
+            assert found == is_kept == one.is_kept
 
     run(play)
 
 
-@pytest.mark.parametrize(("charged", "left", "is_in_the_way"), [(0, 0, True), (2, 0, False), (2, 2, True)])
-def test_what_the_audit_has_charged_counts_once(charged: int, left: int, is_in_the_way: bool) -> None:
+def test_nor_does_one_that_was_asked_for_before_it_took_its_memory() -> None:
     async def play() -> None:
-        kept = host(Lists({7: 2 * GIB}), charged=charged * GIB, left=left * GIB)
+        kept, _ = host(Lists({}))
+        kept.begin(7, "a", {"gpu": 2 * GIB})
+        begun = kept._ended["a", "gpu"][7].begun
+        assert not kept._follow(Place("a", "gpu"), {}, begun - 0.1, begun + 0.1)
+        assert figures(kept) == (2 * GIB, 0)
+
+    run(play)
+
+
+def test_of_two_with_one_pid_both_may_be_kept() -> None:
+    async def play() -> None:
+        kept, _ = host(Lists({7: 3 * GIB}))
+        kept.begin(7, "a", {"gpu": 2 * GIB})
+        kept.begin(7, "a", {"gpu": GIB})
+        await kept.look("a", "gpu")
+        assert figures(kept) == (3 * GIB, 3 * GIB)
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("charged", "left", "beside"), [(0, 0, 2), (1, 0, 1), (2, 0, 0), (3, 0, 0), (2, 2, 2), (1, 2, 2)]
+)
+def test_what_the_audit_has_charged_counts_once(charged: int, left: int, beside: int) -> None:
+    async def play() -> None:
+        kept, machine = host(Lists({7: 2 * GIB}), left=left * GIB)
         kept.begin(7, "a", {"gpu": 2 * GIB})
         await kept.look("a", "gpu")
-        assert in_the_way(kept, GIB, (2 - charged) * GIB) == (is_in_the_way, is_in_the_way)
-        assert kept.kept("a", "gpu") == (2 * GIB if is_in_the_way else 0)
+        machine.size = charged * GIB
+        assert figures(kept) == (beside * GIB, beside * GIB)
+        kept.tell_again()
+        kept.tell_again()
+        assert machine.told == [("a", "gpu", size * GIB) for size in ((2,) if beside == 2 else (2, beside))]
 
     run(play)
 
 
-def test_it_is_the_audits_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, timers = [0.0], list[tuple[float, Callable[..., None], Any]]()
+class Clock:
+    """A loop's: `now`, and the timers that it was given."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.timers = 0.0, list[tuple[float, Callable[[Place], None], Place]]()
+        self._patch = monkeypatch
+
+    def begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._patch.setattr(loop, "time", lambda: self.now)
+        self._patch.setattr(loop, "call_at", lambda *timer: self.timers.append(timer))
+
+    def pass_to_the_next(self) -> float:
+        [(self.now, call, place)] = self.timers
+        self.timers.clear()
+        call(place)
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_it_is_the_audits_after_some_seconds(clock: Clock) -> None:
     async def play() -> None:
-        loop, told = asyncio.get_running_loop(), list[tuple[str, str, int]]()
-        monkeypatch.setattr(loop, "time", lambda: now[0])
-        monkeypatch.setattr(loop, "call_at", lambda *timer: timers.append(timer))
-        kept = host(Lists({7: 2 * GIB}), told=told)
+        clock.begin()
+        kept, machine = host(Lists({7: 2 * GIB}))
         kept.begin(7, "a", {"gpu": 2 * GIB, "none": 0})
         kept.begin(0, "a", {"gpu": 2 * GIB})  # who is not seen by us
-        now[0] = 4.0
+        clock.now = 4.0
         kept.begin(8, "a", {"gpu": 1})
-        assert in_the_way(kept, 3 * GIB) == (True, False)
+        kept.begin(9, "b", {"gpu": 0})
+        assert machine.told == [("a", "gpu", 2 * GIB), ("a", "gpu", 2 * GIB + 1)]
         for at, left in ((10.0, 1), (14.0, 0)):
-            [(now[0], leave, place)] = timers
-            timers.clear()
-            leave(place)
-            assert (now[0], told[-1]) == (at, ("a", "gpu", left))
-        assert timers == []
-        assert in_the_way(kept, 4 * GIB) == (False, False)
+            assert clock.pass_to_the_next() == at
+            assert (machine.told[-1], figures(kept)) == (("a", "gpu", left), (left, 0))
+        assert clock.timers == []
+
+    run(play)
+
+
+def test_who_has_the_pid_of_one_that_ended_before_is_forgotten_after_it(clock: Clock) -> None:
+    async def play() -> None:
+        clock.begin()
+        kept, machine = host(Lists({}))
+        for clock.now, pid in ((0.0, 7), (2.0, 8), (4.0, 7)):
+            kept.begin(pid, "a", {"gpu": GIB})
+        for at, left in ((10.0, 3), (12.0, 2), (14.0, 0)):
+            assert (clock.pass_to_the_next(), figures(kept)[0]) == (at, left * GIB)
+        assert machine.told[-1] == ("a", "gpu", 0)
+
+    run(play)
+
+
+def test_a_place_that_a_look_has_emptied_has_one_timer_and_is_told_of_once(clock: Clock) -> None:
+    async def play() -> None:
+        clock.begin()
+        kept, machine = host(Lists({}))
+        for second in (0.0, 1.0, 2.0):
+            clock.now = second
+            kept.begin(7, "a", {"gpu": GIB})
+            clock.now = second + 0.5
+            await kept.look("a", "gpu")
+        assert clock.pass_to_the_next() == 10.0
+        assert (len(machine.told), machine.told[-1], clock.timers) == (6, ("a", "gpu", 0), [])
+
+    run(play)
+
+
+def test_the_oldest_of_more_than_512_are_the_audits(clock: Clock) -> None:
+    async def play() -> None:
+        clock.begin()
+        kept, _ = host(Lists({}))
         for pid in range(10, 600):
             kept.begin(pid, "a", {"gpu": 1})
-        assert (told[-1], len(timers)) == (("a", "gpu", 512), 1)
+        assert (figures(kept), len(clock.timers)) == ((512, 0), 1)
+
+    run(play)
+
+
+def test_a_look_after_that_finds_nobody(clock: Clock) -> None:
+    async def play() -> None:
+        clock.begin()
+        kept, _ = host(Lists({7: GIB}))
+        kept.begin(7, "a", {"gpu": GIB})
+        clock.now = 10.5
+        await kept.look("a", "gpu")
+        assert figures(kept) == (0, 0)
 
     run(play)

@@ -66,9 +66,6 @@ class Outliving:
     def __init__(self) -> None:
         self.kept: Mapping[str, int] = {}
 
-    def is_in_the_way(self, *_: object) -> bool:
-        return False
-
     def begin(self, *_: object) -> None:
         pass
 
@@ -91,12 +88,14 @@ class Host:
             watch=lambda *_, **__: None,
             set_limit_in_force=lambda *_: None,
             drop=lambda *_: None,
+            begin=lambda *_: {},
         )
         performer = EffectPerformer(machine, self.sessions, nothing, nothing, nothing, self.ending)
         self.driver = MachineDriver(asyncio.get_running_loop(), machine, performer, lambda: None)
-        none_kept: Any = SimpleNamespace(begin=lambda *_: None, may_be_in_the_way=lambda *_: False, kept=lambda *_: 0)
+        none_kept: Any = SimpleNamespace(begin=lambda *_: None, most=lambda *_: 0, certain=lambda *_: 0)
         ended = EndedMemory(nothing, self.outliving, self.ending, none_kept)  # type: ignore[arg-type]
         self.lifecycle = SessionLifecycle(self.driver, self.sessions, nothing, ended, nothing, lambda: 0.0, shares)
+        performer.hold = self.lifecycle.hold
         self.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
         self.driver.dispatch(e.ContainerStarted("a"))
 

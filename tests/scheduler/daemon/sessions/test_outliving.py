@@ -272,14 +272,12 @@ def test_a_look_that_has_begun_is_followed_by_another(
     on_host(check)
 
 
-def test_an_allocation_waits_for_a_look_where_that_may_help(on_host: Callable[[Check], None]) -> None:
+def test_what_was_left_is_known_by_container_and_device(on_host: Callable[[Check], None]) -> None:
     async def check(host: Host) -> None:
-        assert not host.outliving.is_in_the_way("a", "gpu", 5 * GIB, int)
-        session = host.session("a", GIB)
-        await host.tell(session, 7, GIB, host.export()[0])
-        host.end(session, GIB)
-        asked = [(name, size) for name in "ab" for size in (3, 4, 5)]
-        found = [row for row in asked if host.outliving.is_in_the_way(row[0], "gpu", row[1] * GIB, int)]
-        assert found == [("a", 4)]
+        for size in (1, 2):
+            session = host.session("a", size * GIB)
+            await host.tell(session, size, size * GIB, host.export()[0])
+            host.end(session, size * GIB)
+        assert [host.outliving.left_on(*place) for place in (("a", "gpu"), ("b", "gpu"), ("a", "x"))] == [3 * GIB, 0, 0]
 
     on_host(check)
