@@ -138,6 +138,16 @@ def test_several_in_the_way_are_all_looked_at(play: Callable[[Check], None]) -> 
     play(check)
 
 
+def test_what_is_kept_counts_together_with_what_is_charged(play: Callable[[Check], None]) -> None:
+    async def check(host: Host) -> None:
+        session, connection = with_headroom(host, GIB)
+        Beside(host, charged=1, kept=1)
+        host.ask(session, 2, 2 * GIB)
+        assert await answers(host, connection) == [Rejected(Reason.LIMIT, 4 * GIB, 3 * GIB)]
+
+    play(check)
+
+
 def test_a_look_that_fails_leaves_it_to_the_ledger(play: Callable[[Check], None]) -> None:
     async def check(host: Host) -> None:
         session, connection = with_headroom(host, GIB)
@@ -177,19 +187,20 @@ def test_who_ends_while_it_is_looked_is_not_answered(play: Callable[[Check], Non
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("charged", [0, 1])
 def test_what_waited_while_a_process_ended_is_looked_at_before_it_is_answered(
-    play: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, is_kept: bool
+    play: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, is_kept: bool, charged: int
 ) -> None:
     """Two of a container were paused and then granted beside what a child kept: it was ended for that."""
     monkeypatch.setattr(lifecycle, "is_exiting", lambda _: False)
 
     async def check(host: Host) -> None:
-        ended = host.use(3 * GIB)
-        host.driver.dispatch(e.CapacityChanged("gpu", 7 * GIB // 2))
+        ended = host.use((3 - charged) * GIB)
+        host.driver.dispatch(e.CapacityChanged("gpu", 7 * GIB // 2 - charged * GIB))
         session, connection = host.open()
         host.ask(session, 7, GIB)
         assert connection.sent == []
-        beside = Beside(host, kept=4)
+        beside = Beside(host, kept=4 - charged, charged=charged)
         beside.gone = set() if is_kept else {"kept"}
         host.end(ended)
         assert connection.sent == []
@@ -197,7 +208,7 @@ def test_what_waited_while_a_process_ended_is_looked_at_before_it_is_answered(
         if is_kept:
             assert answer == Rejected(Reason.LIMIT, 4 * GIB, 4 * GIB)
         else:
-            assert answer == Accepted(GIB, 3 * GIB)
+            assert answer == Accepted(GIB, (3 - charged) * GIB)
         used = host.sessions.used("a", "gpu")
         assert (used, host.sessions.requests.queued(session)) == (0 if is_kept else GIB, 0)
 
