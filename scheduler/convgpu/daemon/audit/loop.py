@@ -209,7 +209,7 @@ class Audit:
         What its hook accounts for, what its ended processes left to others, and what it is charged with beside that, is
         kept from others together, whether or not it is there: a program that freed past the hook kept twice its limit
         from them. What was left may be listed as well, for the dead process while a child of it has the driver open, or
-        for who imported it, or may be gone and nobody can tell: it counts no more than there is beside what is listed.
+        for who imported it; or may be gone and nobody tells: that counts no more than there is beside what is listed.
         There may be memory of others that is nobody's, so what is listed for the dead who exported it is taken for it.
         """
         device, over = sample.device, dict[str, int]()
@@ -224,7 +224,7 @@ class Audit:
         for name, account in accounts.items():
             # What was charged may be gone by now.
             past = min(account.charged - left[name], attribution.unleased.get(name, 0))
-            kept = max(least.get(name, 0) - lacks, 0)
+            kept = max(least.get(name, 0) - min(lacks, self._outliving.uncertain_of(name, device)), 0)
             claimed = self._attributor.used(name, device) + kept + past if past > 0 else 0
             size = max(attribution.seen.get(name, 0), claimed)
             if is_over(size, account.limit, attribution.tolerated.get(name, 0)):

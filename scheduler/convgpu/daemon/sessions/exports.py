@@ -240,6 +240,10 @@ class Exports:
         """Return what the process told of, and did not say to be closed, in bytes by device."""
         return self._rows.total + self._expected.total + Counter(self.earlier)
 
+    def uncertain(self, device: str) -> int:
+        """Return the bytes of a device of which nobody can tell whether they are there, and not by what it did."""
+        return self._expected.total[device] + self.earlier.get(device, 0)
+
     def close(self) -> None:
         """Close the copies; as they may have millions of entries, that may take seconds."""
         for copy in self.copies.values():

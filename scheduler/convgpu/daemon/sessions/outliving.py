@@ -363,8 +363,6 @@ class OutlivingMemory:
             removed.update(+one.removed)
         return sums
 
-    # -- figures ---------------------------------------------------------------------------------------------
-
     def charged(self, device: str) -> Counter[str]:
         """Return what containers are charged with on a device, in bytes."""
         sizes: Counter[str] = Counter()
@@ -374,7 +372,14 @@ class OutlivingMemory:
 
     def charged_of(self, container: str, device: str) -> Counter[int]:
         """Return the same of one container by the pids that its processes had; 0: it is not known."""
-        return sum((Counter({one.pid: one.charged[device]}) for one in self._left.get(container, ())), Counter())
+        sizes = Counter[int]()
+        for one in self._left.get(container, ()):
+            sizes[one.pid] += one.charged[device]
+        return sizes
+
+    def uncertain_of(self, container: str, device: str) -> int:
+        """Return how many of these bytes may be gone, and nobody could tell."""
+        return sum(one.uncertain(device) for one in self._left.get(container, ()))
 
     def stays(self, device: str) -> int:
         """Return the bytes of a device that ended processes left to others, and containers are charged with."""
@@ -382,15 +387,11 @@ class OutlivingMemory:
 
     def rows(self, device: str) -> tuple[Unlimited, ...]:
         """Return the same for administrators, by container, and what those left that were removed."""
-        removed: Counter[str] = Counter()
-        for one in self._all_left():
-            removed[one.container] += one.removed[device]
-        charged = ((row, _WHY, True) for row in sorted((+self.charged(device)).items()))
-        others = ((row, _WHY_REMOVED, False) for row in sorted((+removed).items()))
-        return tuple(
-            Unlimited(name, "", size, kept=why, is_charged=is_charged)
-            for (name, size), why, is_charged in (*charged, *others)
-        )
+        sums = sorted(self.left().items())
+        charged = [(name, one[device], _WHY, True) for name, (one, _) in sums]
+        removed = [(name, one[device], _WHY_REMOVED, False) for name, (_, one) in sums]
+        rows = (row for row in charged + removed if row[1] > 0)
+        return tuple(Unlimited(name, "", size, kept=why, is_charged=one) for name, size, why, one in rows)
 
     def close(self) -> None:
         """Look no more."""

@@ -56,6 +56,7 @@ class Scene:
         counted: of that, what the limit counts as long as it ends.
         unlisted: is in use beside all that is listed, and not the driver's.
         others: is charged to container `b` for what its processes left; `others_dead`: is listed for them.
+        is_sure: of what `a` left it is known that it is there.
         left_by: who did: "dead", the one that ends; "another"; or nobody knows.
         looks: of the audit.
     """
@@ -70,6 +71,7 @@ class Scene:
     unlisted: float = 3
     others: float = 0
     others_dead: float = 0
+    is_sure: bool = False
     left_by: str = "dead"
     looks: int = 4
 
@@ -86,10 +88,12 @@ class Index(ProcessIndex):
         return self.owner_of(pid)[0]
 
 
-def leave(parts: Parts, name: str, limit: float, size: float, pid: int) -> None:
+def leave(parts: Parts, name: str, limit: float, size: float, pid: int, *, is_sure: bool) -> None:
+    left = {"one": int(size * GIB)}
+    exports = Exports(name, charged=Counter(left), pid=pid, earlier={} if is_sure else left)
     parts.driver.dispatch(e.ContainerCreated(name, {"one": int(limit * GIB)}))
     parts.driver.dispatch(e.ContainerStarted(name))
-    parts.outliving._left[name].append(Exports(name, charged=Counter({"one": int(size * GIB)}), pid=pid))
+    parts.outliving._left[name].append(exports)
     parts.driver.dispatch(e.UnleasedMemory(name, "one", int(size * GIB)))
 
 
@@ -104,8 +108,15 @@ def audited(tmp_path: Path, scene: Scene) -> tuple[dict[str, float], float]:
         with closing(parts.store), Popen(["cat"], stdin=PIPE) as other, Popen(["cat"], stdin=PIPE) as neighbour:
             index.of_b.clear()
             index.of_b.add(neighbour.pid)
-            leave(parts, "a", scene.limit, scene.left, {"dead": other.pid, "another": 1}.get(scene.left_by, 0))
-            leave(parts, "b", 4, scene.others, neighbour.pid)
+            leave(
+                parts,
+                "a",
+                scene.limit,
+                scene.left,
+                {"dead": other.pid, "another": 1}.get(scene.left_by, 0),
+                is_sure=scene.is_sure,
+            )
+            leave(parts, "b", 4, scene.others, neighbour.pid, is_sure=False)
             if scene.lease:
                 page = cast("Any", SimpleNamespace(read=lambda _row: 0, take_all=lambda _row: 0))
                 session = Session(1, "a", Absent(pid), page, ("one", "two"), "program", 0.0)
@@ -144,6 +155,8 @@ def audited(tmp_path: Path, scene: Scene) -> tuple[dict[str, float], float]:
         (Scene(left=2, dead=2, held=1.5, lease=1.5, unlisted=3), {}, 3),
         (Scene(left=2, dead=1, held=2, imported=1, lease=2, unlisted=3), {}, 2),
         (Scene(held=2, imported=2, others=2), {}, 0),  # nor what beside two that it imported
+        # But of whom it is known counts, also if what another left is nowhere (a stranger hid nine by one such).
+        (Scene(held=2, others=2, is_sure=True), {"a": 5}, 0),
         # What a neighbour left, and is listed for his dead, makes what this one left no less.
         (Scene(held=2, others=3, others_dead=3), {"a": 5}, 0),
         # But it is known who left it, and that is for another one, past the hook; or not known, after a new start.
