@@ -217,7 +217,9 @@ def tolerate(leased: Sequence[int]) -> int:
     return min(len(leased) * TOLERATED, max(TOLERATED, sum(leased) // _PART), sum(leased) // 2)
 
 
-def beyond(kept: Sequence[Kept], found: Mapping[Owner, int]) -> dict[Owner, int]:
+def beyond(
+    kept: Sequence[Kept], found: Mapping[Owner, int], lately: Mapping[str, int] = MappingProxyType({})
+) -> dict[Owner, int]:
     """Return what was found of dead ones of containers, without what is charged to them already.
 
     It is compared by container, and not by process: a dead one has another pid in each PID namespace, and births may
@@ -226,10 +228,13 @@ def beyond(kept: Sequence[Kept], found: Mapping[Owner, int]) -> dict[Owner, int]
     Args:
         kept: memory of the dead as it is listed.
         found: bytes that all dead ones of each container hold.
+        lately: the most that was listed for dead ones of each volume while that was found.
     """
     charged: dict[str | None, int] = defaultdict(int)
     for one in kept:
         charged[one.owner.volume] += one.size if not one.is_left else 0
+    for name, size in lately.items():
+        charged[name] = max(charged[name], size)
     rest = {}
     for owner, size in found.items():
         known = min(size, charged[owner.volume])

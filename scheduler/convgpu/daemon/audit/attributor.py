@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from convgpu.core.audit.attribution import (
@@ -32,6 +34,8 @@ from convgpu.daemon.system.procfs import is_alive, start_time
 
 # Seconds for what takes some milliseconds.
 _LEARNING: Final = 0.5
+# Seconds in which three searches for memory of dead ones begin (doubts/unseen.py).
+_SEARCHES: Final = 1.5
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
 
@@ -87,6 +91,7 @@ class Attributor:
         self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
         self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
         self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
+        self._dead_lately: defaultdict[str, deque[tuple[float, Counter[str]]]] = defaultdict(deque)  # likewise, when
         self._own: dict[str, int] = {}  # what the driver takes for itself, likewise
         self._listed = ListedProcesses()
         self._owners: dict[int, tuple[int, Owner]] = {}  # the starts of processes, and whose they are, as last seen
@@ -199,7 +204,7 @@ class Attributor:
         if self._unseen is None or device not in self._own:
             return listing
         found = {owner: size for owner, size in self._unseen.found(device).items() if facts.runs(owner.volume or "")}
-        found = beyond(kept, found)
+        found = beyond(kept, found, self._listed_lately(device, kept))
         self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
         listed = [*listing.held.values(), *(one.size for one in kept)]
         known = sum(listed) + uncounted(listed) + self._own[device]
@@ -208,6 +213,22 @@ class Attributor:
         # Without the claims it would be nobody's still: so it is searched for.
         self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)
         return replace(listing, kept=claimed)
+
+    def _listed_lately(self, device: str, kept: Sequence[Kept]) -> Mapping[str, int]:
+        """Return the most that was listed for dead ones of each volume since the searches began whose findings count.
+
+        What is freed is not listed at once, and found until the next search: it would be claimed from what is nobody's
+        of others.
+        """
+        now, sizes = time.monotonic(), Counter[str]()
+        for one in kept:
+            if one.owner.volume is not None and not one.is_left:
+                sizes[one.owner.volume] += one.size
+        rows = self._dead_lately[device]
+        rows.append((now, sizes))
+        while rows[0][0] < now - _SEARCHES:
+            rows.popleft()
+        return reduce(or_, (each for _, each in rows))
 
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
         device, starts = sample.device, sample.starts

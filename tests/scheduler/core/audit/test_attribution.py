@@ -128,6 +128,12 @@ def test_what_is_found_of_unseen_dead_ones_is_of_what_is_nobodys(
     assert claim([KEPT, UNKNOWN], found, unlisted) == [KEPT, *left, *rows]
 
 
+def test_what_was_listed_a_moment_ago_is_not_found_beyond_what_is_listed() -> None:
+    kept = [Kept(1, GIB, A, is_left=False), Kept(2, GIB, B, is_left=False)]
+    assert beyond(kept, {A: 3 * GIB, B: 3 * GIB}, {"a": 2 * GIB}) == {A: GIB, B: 2 * GIB}
+    assert beyond(kept, {A: 3 * GIB}, {"a": 0}) == {A: 2 * GIB}
+
+
 @pytest.mark.parametrize(
     ("kept", "found", "rest"),
     [

@@ -92,6 +92,20 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     assert (attributor.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])
 
 
+def test_what_was_listed_of_dead_ones_is_remembered_while_searches_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was freed since would be claimed from others: honest containers were ended for each other's memory."""
+    now = [100.0]
+    monkeypatch.setattr("convgpu.daemon.audit.attributor.time.monotonic", lambda: now[0])
+    attributor, found = Attributor(*cast("Any", (None, None, None))), []
+    rows = [[Kept(1, 2 * GIB, A, is_left=False), Kept(2, GIB, A, is_left=False), Kept(3, GIB, A, is_left=True)]]
+    rows += [[Kept(4, GIB, A, is_left=False), Kept(5, GIB, Owner(), is_left=False)], [], []]
+    for at, kept in zip((100.0, 101.0, 101.6, 102.6), rows, strict=True):
+        now[0] = at
+        found.append(dict(attributor._listed_lately("gpu", kept)))
+    assert found == [{"a": 3 * GIB}, {"a": 3 * GIB}, {"a": GIB}, {}]
+    assert attributor._listed_lately("other", []) == {}
+
+
 @pytest.mark.parametrize(
     ("choice", "held", "sure"),
     [

@@ -8,8 +8,9 @@ of them hold together, beyond what it is charged with already.
 
 Who began since it was looked who lives would be taken for dead. So after a search it is looked once more, and what
 those hold then that are not alive, is asked again: the kernel ends a process only when the driver has freed what nobody
-keeps. And it counts as far as two of the last three searches found as much, whoever it was of: a program that ends with
-what it has, and a child that keeps that for a moment, may be followed by the next ones without end.
+keeps. And it counts as far as two of the last three searches found as much, the last one among them, whoever it was of:
+a program that ends with what it has, and a child that keeps that for a moment, may be followed by the next ones without
+end. But what was found may be gone a moment later, and would be claimed from what is nobody's of others.
 
 Four million pids take long where many use the driver. So a search begins at random, goes on where the last one was at
 its end, and asks again about those that were found.
@@ -70,7 +71,7 @@ class _Known:
         left: pids that were not searched since they were begun with.
         pids: of dead ones that held memory then; who held most is first.
         totals: what all of them held, in bytes by device, of the last searches.
-        sizes: what two of those found, likewise.
+        sizes: what two of those found, and the last one, likewise.
         is_disturbed: whoever asked was ended or stopped there.
         misses: answers in a row that told nothing.
     """
@@ -117,7 +118,9 @@ class _Known:
             brief = exiting - set(self.pids)
             rows = {device: [each[pid] for pid in each.keys() - brief] for device, each in told.most.items()}
             self.totals.append({device: sum(each) for device, each in rows.items()})
-            self.sizes = _found_twice(self.totals)
+            last = self.totals[-1]
+            found = {device: min(size, last.get(device, 0)) for device, size in _found_twice(self.totals).items()}
+            self.sizes = {device: size for device, size in found.items() if size}
             dead = sorted(((size, pid) for each in told.most.values() for pid, size in each.items()), reverse=True)
             self.pids = list(dict.fromkeys(pid for _, pid in dead))
             self.at, self.left = question.first + answer.searched, self.left - answer.searched

@@ -93,6 +93,8 @@ def search(devices: Searched, rounds: int) -> Any:
         ([{1: 5, 5: 7, 6: 9}, {1: 5, 5: 8, 6: 9}], {A: 16}),
         ([{}, {5: 8}, {7: 9}], {A: 8}),  # one after the other, without end
         ([{5: 8}, {}, {7: 9}], {A: 8}),  # for a moment there was none
+        ([{5: 8}, {5: 8}, {}], {}),  # it is gone, or so much of it
+        ([{5: 8}, {5: 8}, {7: 3}], {A: 3}),
         ([{5: 8}], {}),
         ([{5: 8}, {5: 8}, {}, {}], {}),  # it was freed
         ([{5: 8}, {5: 8}, COME, LATE, COME], {A: 8}),
