@@ -137,7 +137,7 @@ class KeptMemory:
 
     def tell_again(self) -> None:
         """Tell what may be kept and is not charged; after each audit, which may have charged it."""
-        for place in list(self._told):
+        for place in list(self._ended):
             self._tell(place)
 
     def _tell(self, place: Place) -> None:

@@ -161,6 +161,9 @@ def test_what_the_audit_has_charged_counts_once(charged: int, left: int, beside:
         kept.tell_again()
         kept.tell_again()
         assert machine.told == [("a", "gpu", size * GIB) for size in ((2,) if beside == 2 else (2, beside))]
+        machine.size = 0  # it was counted again
+        kept.tell_again()
+        assert machine.told[-1] == ("a", "gpu", 2 * GIB)
 
     run(play)
 
