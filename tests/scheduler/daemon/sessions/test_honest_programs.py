@@ -18,7 +18,7 @@ LIMIT = 3072  # MiB
 def test_programs_that_fork_and_end_within_their_limit_are_never_refused(
     tmp_path: Path, cgroup: Path, seed: int
 ) -> None:
-    """Three to fifteen of a hundred were: what a child had kept stayed charged after it, until the next audit."""
+    """Three of 160 were: what a child had kept stayed charged after it, until the next audit."""
     with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=1s", "--overuse=stop") as daemon:
         folder = daemon.container("a", memory=f"{LIMIT}m")
         row = {"id": cgroup.name, "name": "a", "state": "running", "volumes": ["a"]}
