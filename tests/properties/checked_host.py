@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from math import inf
 
+import msgspec
 from backfill_oracle import BackfillOracle
 
 from convgpu.core import events as e
@@ -30,6 +31,7 @@ class CheckedHost(SimulatedHost):
         self._high_water_marks: dict[int, Counter[str]] = {}
         self.displaced_places: set[str] = set()  # containers that have processes, and whose place was taken from them
         self._backfill = BackfillOracle(self._ledger, self._required)
+        self.refused_for_charges: dict[int, e.AllocationRequested] = {}  # by request: with its place
 
     @property
     def _ledger(self) -> Ledger:
@@ -90,6 +92,23 @@ class CheckedHost(SimulatedHost):
         excess["deficit"] = sum(ledger.deficit.values())
         excess["nominal deficit"] = sum(ledger.nominal_deficit.values())
         return excess
+
+    def _perform(self, effect: e.Effect) -> None:
+        if isinstance(effect, e.Reject) and effect.arrival is not None:
+            request = self.pending[effect.request]
+            self.refused_for_charges[effect.request] = msgspec.structs.replace(request, arrival=effect.arrival)
+        super()._perform(effect)
+
+    def ask_again(self, refused: int) -> int:
+        """Ask in its place for what was refused for a charge; return the number of the request."""
+        number = self._next_number()
+        self.pending[number] = msgspec.structs.replace(self.refused_for_charges.pop(refused), request=number)
+        self.dispatch(self.pending[number])
+        return number
+
+    def restart(self, machine: Machine) -> None:
+        self.refused_for_charges = {}  # their places were known to nobody else
+        super().restart(machine)
 
     def _accept(self, effect: e.Accept) -> None:
         request = self.pending[effect.request]

@@ -198,6 +198,11 @@ class Histories(RuleBasedStateMachine):
     def may_be_kept(self, data: st.DataObject, size: int) -> None:
         self.host.dispatch(e.MayBeKept(*self.account(data), size))
 
+    @precondition(lambda self: self.refused())
+    @rule(data=DRAW)
+    def ask_again(self, data: st.DataObject) -> None:
+        self.host.ask_again(data.draw(st.sampled_from(self.refused())))
+
     # -- the scheduler dies -----------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.host.machine.recovering)
@@ -240,6 +245,11 @@ class Histories(RuleBasedStateMachine):
     def present(self) -> set[int]:
         """Processes of containers that have a place."""
         return {session for session in self.host.processes.keys() - self.host.adopted.keys() if self.accounts(session)}
+
+    def refused(self) -> list[int]:
+        """Requests that were refused for charges, of processes that are there."""
+        present = self.present()
+        return [number for number, asked in self.host.refused_for_charges.items() if asked.session in present]
 
     def device(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.capacity)))

@@ -34,7 +34,9 @@ typedef CUresult charge_attempt(void *arguments);
  * Returns the driver's last answer; the charge stays as it is. The lock of a primary context may be held. */
 CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *attempt, void *arguments);
 
-enum { CHARGE_ROUNDS = 4 }; /* how often a charged call is made that the driver refuses */
+/* How often a charged call is made that the driver refuses. Before each further try the scheduler looked, and
+ * waited until there was room; on a full card others may take that, or keep what they left, several times. */
+enum { CHARGE_ROUNDS = 16 };
 
 /* After the driver's last answer (`result`) to a charged call, in the given round (from 0). Success: false,
  * and the charge stays. After a failure the caller has given the bytes back and left charge->size as it was:

@@ -134,10 +134,24 @@ class SessionEnded(Record, frozen=True):
     kept: Mapping[str, int] = {}
 
 
+class Arrival(Record, frozen=True):
+    """When an allocation began to wait.
+
+    Attributes:
+        sequence: its place in the order of arrival.
+        since: seconds, on the clock of the events, when it began to wait.
+    """
+
+    sequence: int
+    since: float
+
+
 class AllocationRequested(Record, frozen=True):
     """A process needs `size` bytes that its headroom does not hold; `request` numbers the answer.
 
-    `is_context`: for a CUDA context, so that the process will need more.
+    Attributes:
+        is_context: for a CUDA context, so that the process will need more.
+        arrival: it was rejected for what is gone by now, and has its place again; None for a new one.
     """
 
     session: int
@@ -145,6 +159,7 @@ class AllocationRequested(Record, frozen=True):
     device: str
     size: int
     is_context: bool = False
+    arrival: Arrival | None = None
 
 
 class AllocationWithdrawn(Record, frozen=True):
@@ -271,11 +286,15 @@ class Accept(Record, frozen=True):
 
 
 class Reject(Record, frozen=True):
-    """Answer a request: it is rejected."""
+    """Answer a request: it is rejected.
+
+    `arrival`: of one that exceeds a limit only with what its container is charged with; that may be gone by now.
+    """
 
     session: int
     request: int
     reason: RejectReason
+    arrival: Arrival | None = None
 
 
 class Lease(Record, frozen=True):

@@ -65,7 +65,7 @@ def test_when_nothing_settles_any_more_the_drivers_word_counts(session: Session)
 def test_a_scheduler_that_accepts_again_and_again_is_not_believed_for_ever(session: Session) -> None:
     session.page.give(0, 8 * GIB)
     session.program.begin(f"alloc {8 * GIB}")
-    for _round in range(3):
+    for _round in range(15):
         answer_queries(session, 1, 0)
         request, message = session.peer.receive()
         assert message == Allocate(0, 8 * GIB, "cuMemAlloc", flags=1)

@@ -92,15 +92,16 @@ class Allocator:
     def _pend(self, event: e.AllocationRequested, name: str) -> PendingAllocation:
         container = self._state.containers[name]
         before = self._state.resume(event)
+        arrival = before.view if before else event.arrival or e.Arrival(self._state.next_arrival(), self._state.now)
         view = WaitingAllocation(
-            sequence=before.sequence if before else self._state.next_arrival(),
+            sequence=arrival.sequence,
             container=name,
             container_order=container.order,
             device=event.device,
             request=event.request,
             size=event.size,
             is_context=event.is_context,
-            since=before.view.since if before else self._state.now,
+            since=arrival.since,
             priority=container.priority,
             head_start=head_start(container.priority, self._state.starvation_timeout),
         )
@@ -333,8 +334,18 @@ class Allocator:
         self._record(pending, EventKind.GRANTED if pending.is_paused else EventKind.ACCEPTED)
 
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
-        self._step.add(e.Reject(pending.event.session, pending.event.request, reason))
+        arrival = (
+            e.Arrival(pending.sequence, pending.view.since) if self._is_charge_in_the_way(pending, reason) else None
+        )
+        self._step.add(e.Reject(pending.event.session, pending.event.request, reason, arrival))
         self._record(pending, EventKind.REJECTED, reason)
+
+    def _is_charge_in_the_way(self, pending: PendingAllocation, reason: RejectReason) -> bool:
+        """Return whether it would not exceed its limit without what its container is charged with."""
+        if reason is not RejectReason.LIMIT:
+            return False
+        account = self._state.account(pending)
+        return account.leased + pending.size <= account.limit < account.held + pending.size
 
     def record_deferred(self) -> None:
         """Record that allocations which wait for room on the card are paused."""

@@ -159,9 +159,18 @@ class Attributor:
         out, returning = self._machine.on_host(session, device)
         return max(self._machine.lease(session, device) - out + returning, 0)
 
-    def attribute(self, sample: MemorySample, leases: Leases, index: ProcessIndex) -> Attribution:
-        """Attribute a sample; a container on a device where it has no limit is external there."""
-        listing, device = self._tell_apart(sample, index), sample.device
+    async def confirm(self, device: str) -> Mapping[Owner, int]:
+        """Return what the dead hold of a device whom searches found, and who was asked about once more just now."""
+        return await self._unseen.confirm(device) if self._unseen is not None else {}
+
+    def attribute(
+        self, sample: MemorySample, leases: Leases, index: ProcessIndex, found: Mapping[Owner, int] | None = None
+    ) -> Attribution:
+        """Attribute a sample; a container on a device where it has no limit is external there.
+
+        `found`: what the dead hold whom searches found; None: as of the last one.
+        """
+        listing, device = self._tell_apart(sample, index, found), sample.device
         owners = {pid: owner.volume for pid, owner in listing.owners.items()}
         # A process that ended since the sample has no owner any more and is not external: the order matters.
         held = {pid: size for pid, size in listing.held.items() if owners[pid] or is_alive(pid)}
@@ -182,13 +191,15 @@ class Attributor:
         counted = {pid: leases.get((pid, device), 0) + self._counted(pid, device) for pid in dead}
         return [replace(one, counted=counted.get(one.pid, 0)) for one in listing.kept]
 
-    def _tell_apart(self, sample: MemorySample, index: ProcessIndex) -> Listing:
+    def _tell_apart(
+        self, sample: MemorySample, index: ProcessIndex, found: Mapping[Owner, int] | None = None
+    ) -> Listing:
         """Return what a sample lists, by the living and by the dead; the same for each question about it."""
         latest = self._latest.get(sample.device)
         if latest is None or latest[0] is not sample:
             facts, is_learned = self._facts(sample, index), self._learned.get(sample.device) is sample
             listing = self._listed.update(sample, facts, time.monotonic(), stores=is_learned)
-            listing = self._claim(sample, listing, facts)
+            listing = self._claim(sample, listing, facts, found)
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
 
@@ -196,22 +207,29 @@ class Attributor:
         """Return the bytes of a device that are of dead ones for certain, and listed for nobody: nobody maps them."""
         return self._unseens.get(device, 0)
 
-    def _claim(self, sample: MemorySample, listing: Listing, facts: ProcessFacts) -> Listing:
-        """Return what is listed, with what was found of dead processes that nobody saw."""
+    def _claim(
+        self, sample: MemorySample, listing: Listing, facts: ProcessFacts, found: Mapping[Owner, int] | None
+    ) -> Listing:
+        """Return what is listed, with what was found of dead processes that nobody saw.
+
+        What was asked about once more, for somebody's allocation, changes nothing for others: the last search does.
+        """
         device, kept = sample.device, listing.kept
-        nobodys = self._nobodys[device] = sum(one.size for one in kept if not one.owner.is_known)
-        self._unseens[device] = 0
+        nobodys = sum(one.size for one in kept if not one.owner.is_known)
         if self._unseen is None or device not in self._own:
+            self._nobodys[device], self._unseens[device] = nobodys, 0
             return listing
-        found = {owner: size for owner, size in self._unseen.found(device).items() if facts.runs(owner.volume or "")}
+        is_confirmed, found = found is not None, self._unseen.found(device) if found is None else found
+        found = {owner: size for owner, size in found.items() if size and facts.runs(owner.volume or "")}
         found = beyond(kept, found, self._listed_lately(device, kept))
-        self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
         listed = [*listing.held.values(), *(one.size for one in kept)]
         known = sum(listed) + uncounted(listed) + self._own[device]
         known += self._managed(sample, listing.held, kept)
         claimed = claim(kept, found, max(sample.used - known, 0))
-        # Without the claims it would be nobody's still: so it is searched for.
-        self._nobodys[device] += sum(one.size for one in claimed) - sum(one.size for one in kept)
+        if not is_confirmed:
+            self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
+            # Without the claims it would be nobody's still: so it is searched for.
+            self._nobodys[device] = nobodys + sum(one.size for one in claimed) - sum(one.size for one in kept)
         return replace(listing, kept=claimed)
 
     def _listed_lately(self, device: str, kept: Sequence[Kept]) -> Mapping[str, int]:

@@ -5,12 +5,12 @@ for seconds. Who asks for memory meanwhile would be refused (decision 235).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from convgpu.core import events as e
-from convgpu.core.audit.attribution import MemorySample
+from convgpu.core.audit.attribution import MemorySample, Owner
 from convgpu.daemon.audit.attributor import Attributor, Leases
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.outliving import OutlivingMemory
@@ -55,14 +55,15 @@ class Recount:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._begun.get(device, 0.0) + _STEP - clock())
         self._begun[device] = clock()
+        found = await self._attributor.confirm(device)
         samples, leases = await self._take({device})
         for sample in samples:
             if sample.error is None and sample.held is not None:
-                self._take_back(sample, leases)
+                self._take_back(sample, leases, found)
 
-    def _take_back(self, sample: MemorySample, leases: Leases) -> None:
+    def _take_back(self, sample: MemorySample, leases: Leases, found: Mapping[Owner, int]) -> None:
         device, index = sample.device, self._attributor.index()
-        unleased = self._attributor.attribute(sample, leases, index).unleased
+        unleased = self._attributor.attribute(sample, leases, index, found).unleased
         left = self._outliving.charged(device)
         for name, account in self._driver.machine.snapshot().on(device).items():
             size = unleased.get(name, 0) + left[name]

@@ -33,6 +33,8 @@ _REASON: Final = {
 # Says whether the answer of an allocation of so many bytes is held back. Then it is sent later, by what is called for
 # that, or the allocation is rejected.
 Hold = Callable[[PendingAllocation, int, Callable[[], None]], bool]
+# Says whether the rejection of a request is held back, and it is asked for once more, or rejected, later.
+HoldRejection = Callable[[int, e.Arrival], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class EffectPerformer:
     Attributes:
         move: carries out effects about memory that leaves.
         hold: keeps an answer back while it is looked at what is in its way.
+        hold_rejection: likewise that of a request which a charge is in the way of.
         notices: explains long pauses to the processes that wait.
     """
 
@@ -88,6 +91,8 @@ class EffectPerformer:
         self.notices = notices
         self.move: Callable[[ResidencyEffect], None] = _refuse_move
         self.hold: Hold = lambda *_: False
+        self.hold_rejection: HoldRejection = lambda *_: False
+        self._held: set[int] = set()  # requests whose rejections are
 
     def perform(self, effect: e.Effect) -> None:
         """Carry out one effect."""
@@ -96,8 +101,8 @@ class EffectPerformer:
                 pending = self._registry.pending[request]
                 answer = _Answer(pending, Accepted(size, settling), self._registry.requests, self.hold)
                 self._ending.answer(Place(pending.session.container, pending.device), size, answer)
-            case e.Reject(_, request, reason):
-                self._reject(self._registry.pending[request], reason)
+            case e.Reject():
+                self._reject(effect)
             case e.Lease(number, device, size):
                 session = self._registry.by_number[number]
                 session.page.lease(session.rows.index(device), size)
@@ -108,10 +113,8 @@ class EffectPerformer:
                 self._registry.publish_limits(container)
                 self._volumes.set_limit_in_force(container, device, limit, target)
                 self._ending.send(Place(container, device))
-            case e.HistoryEntry(kind, container, device):
+            case e.HistoryEntry():
                 self._record(effect)
-                if kind is EventKind.RETURNED:
-                    self._ending.send(Place(container, device))
             case Placed(container, placement):
                 self._place(container, placement)
             case Displaced(container, device, obstacle):
@@ -133,7 +136,12 @@ class EffectPerformer:
         """Empty these headroom slots, and return each with what it held, in bytes."""
         return tuple((slot, self._registry.by_number[slot[0]].take_headroom(slot[1])) for slot in slots)
 
-    def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
+    def _reject(self, effect: e.Reject) -> None:
+        request, arrival, reason = effect.request, effect.arrival, effect.reason
+        if arrival is not None and self.hold_rejection(request, arrival):
+            self._held.add(request)
+            return
+        pending = self._registry.pending[request]
         container = pending.session.container
         account = self._machine.account(container, pending.device)
         limit, used = account.limit if account else 0, self._registry.counted(container, pending.device)
@@ -142,6 +150,10 @@ class EffectPerformer:
 
     def _record(self, entry: e.HistoryEntry) -> None:
         """Write the history; the last entry of a request removes it from the pending allocations."""
+        if entry.request in self._held:  # as if it waited still
+            self._held.remove(entry.request)
+            del self._registry.pending[entry.request]
+            return
         pending = self._registry.pending.get(entry.request)
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)
@@ -159,6 +171,8 @@ class EffectPerformer:
         self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
         if pending and entry.kind is not EventKind.PAUSED:
             del self._registry.pending[entry.request]
+        if entry.kind is EventKind.RETURNED:
+            self._ending.send(Place(entry.container, entry.device))
 
 
 def _refuse_move(effect: ResidencyEffect) -> None:

@@ -99,6 +99,7 @@ class SessionLifecycle:
         self._tasks = BackgroundTasks()
         # By session and frame: who rejects it if it is withdrawn; None: it was.
         self._looked_at: dict[tuple[int, int], Callable[[], None] | None] = {}
+        self._just_looked_at = 0  # the request that is asked now, if it was looked for it
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -152,11 +153,11 @@ class SessionLifecycle:
         device = session.rows[row] if row < len(session.rows) else ""
         beside = self._driver.machine.charged(session.container, device)
         beside += self._ended.kept.most(session.container, device)
+        pending = PendingAllocation(session, frame, device, size, call, self._wall_clock())
         if self._is_in_the_way(session.container, device, size, beside):
-            self.begin_look(session, frame, device, size, call)
-            self._tasks.start(self._look_and_ask(session, frame, device, size, call))
+            self._begin_looking(pending)
         else:
-            self._ask(session, frame, device, size, call)
+            self._ask(pending)
 
     def _is_in_the_way(self, container: str, device: str, size: int, beside: int) -> bool:
         """Say whether an allocation is above the limit with what is there beside the processes' use, and not without.
@@ -173,8 +174,13 @@ class SessionLifecycle:
         """Return what a container has of a device for certain beside what its processes use, as of the last look."""
         return self._driver.machine.charged(container, device) + self._ended.kept.certain(container, device)
 
-    async def _look_and_ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+    def _begin_looking(self, pending: PendingAllocation, arrival: e.Arrival | None = None) -> None:
+        self.begin_look(pending.session, pending.frame, pending.device, pending.size, pending.call)
+        self._tasks.start(self._look_and_ask(pending, arrival))
+
+    async def _look_and_ask(self, pending: PendingAllocation, arrival: e.Arrival | None) -> None:
         """Ask for memory when it was looked whether what is in the way is there still; refuse what is beside that."""
+        session, frame, device, size = pending.session, pending.frame, pending.device, pending.size
         container = session.container
         await self._look_twice(container, device, size)
         is_withdrawn = self.end_look(session, frame)
@@ -184,11 +190,20 @@ class SessionLifecycle:
         kept = self._ended.kept.certain(container, device)
         is_refused = not is_withdrawn and self._is_in_the_way(container, device, size + charged, kept)
         if is_refused:
-            self.reject_as_limit(session, frame, device, size, call)
+            self.reject_as_limit(session, frame, device, size, pending.call)
         if is_refused or is_withdrawn:
             self._registry.requests.done(session, Kind.ALLOCATION)
         else:
-            self._ask(session, frame, device, size, call)
+            self._ask(pending, arrival, is_looked_at=True)
+
+    def hold_rejection(self, request: int, arrival: e.Arrival) -> bool:
+        """Hold the rejection of an allocation back, if only what its container is charged with is in its way.
+
+        It may have waited since before that was charged. When it was looked, it is asked for once more in its place.
+        """
+        if request != self._just_looked_at:
+            self._begin_looking(self._registry.pending[request], arrival)
+        return request != self._just_looked_at
 
     def hold(self, pending: PendingAllocation, size: int, send: Callable[[], None]) -> bool:
         """Hold the answer of an allocation back, if what may be kept is in its way: it waited while a process ended.
@@ -252,11 +267,13 @@ class SessionLifecycle:
         key = session.number, frame
         return key in self._looked_at and self._looked_at.pop(key) is None  # not in: the frame was sent twice
 
-    def _ask(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
-        request = self._driver.next_number()
-        self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
-        is_context = call in _CONTEXT_CALLS
-        self._driver.dispatch(e.AllocationRequested(session.number, request, device, size, is_context))
+    def _ask(self, pending: PendingAllocation, arrival: e.Arrival | None = None, *, is_looked_at: bool = False) -> None:
+        request, number = self._driver.next_number(), pending.session.number
+        self._registry.pending[request] = pending
+        is_context = pending.call in _CONTEXT_CALLS
+        self._just_looked_at = request if is_looked_at else 0
+        self._driver.dispatch(e.AllocationRequested(number, request, pending.device, pending.size, is_context, arrival))
+        self._just_looked_at = 0
 
     def withdraw(self, session: Session, frame: int) -> None:
         """Reject the allocation that a frame of the session asked for, if it waits, or its answer does."""

@@ -79,6 +79,7 @@ class PendingAllocation:
         session: of the process.
         frame: id of the frame to answer.
         device: UUID; empty if the process named no device of its own.
+        size: bytes.
         call: name of the CUDA call.
         since: Unix seconds.
     """
@@ -86,5 +87,6 @@ class PendingAllocation:
     session: Session
     frame: int
     device: str
+    size: int
     call: str
     since: float

@@ -97,6 +97,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     ended = EndedMemory(settling, outliving, ending, kept)
     lifecycle = SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares)
     performer.move, performer.hold = elastic.perform, lifecycle.hold
+    performer.hold_rejection = lifecycle.hold_rejection
     return RunningMachine(
         host=host,
         history=history,

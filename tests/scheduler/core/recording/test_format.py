@@ -67,6 +67,7 @@ EVENTS = [
 EFFECTS = [
     e.Accept(2, 3, 4, 5),
     e.Reject(2, 3, RejectReason.DEADLINE),
+    e.Reject(2, 3, RejectReason.LIMIT, e.Arrival(4, 0.5)),
     e.Lease(2, "g0", 4),
     e.NotifyOnFree(2, "g0", armed=True),
     e.LimitInForce("a", "g0", 4, None),

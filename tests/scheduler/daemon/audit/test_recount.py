@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from audit_parts import GIB, Cards, Parts
 
 from convgpu.core import events as e
+from convgpu.core.audit.attribution import Owner
 from convgpu.daemon.audit import recount
 from convgpu.daemon.audit.recount import Recount
 from convgpu.daemon.sessions.exports import Exports
@@ -131,5 +132,41 @@ def test_counts_leave_time_for_others(play: Callable[[Check], None], monkeypatch
         first, second, other = slept
         assert first <= 0 < second == pytest.approx(0.01)
         assert other <= 0
+
+    play(check)
+
+
+class Unseen:
+    """Searches have found 2 GiB of a dead process of `a`; so much of it is there when it is asked once more."""
+
+    def __init__(self, still: int) -> None:
+        self.still = still
+
+    def follow(self, *_: object) -> None:
+        pass
+
+    def found(self, _device: str) -> Mapping[Owner, int]:
+        return {Owner("a", "id"): 2 * GIB}
+
+    async def confirm(self, _device: str) -> Mapping[Owner, int]:
+        return {Owner("a", "id"): self.still}
+
+
+@pytest.mark.parametrize("still", [0, 1, 2])
+def test_what_a_search_found_counts_as_far_as_it_is_there_still(play: Callable[[Check], None], still: int) -> None:
+    """Beside 3 GiB that are nobody's: it was claimed from those when it was gone."""
+
+    async def check(host: Host) -> None:
+        host.charge("b", 0)
+        host.parts.executor._devices.used_bytes["one"] += 3 * GIB
+        attributor = host.parts.attributor
+        attributor._unseen = Unseen(still * GIB)
+        attributor.see_unlisted("one", 3 * GIB, GIB // 2)
+        await host.recount.count("one")
+        assert host.charged() == [still, 0]
+        before = attributor.unseen_on("one")
+        [sample], leases = await host.parts.audit.sample({"one"})
+        assert attributor.attribute(sample, leases, attributor.index()).unleased == {"a": 2 * GIB}
+        assert (before, attributor.unseen_on("one")) == (0, 2 * GIB)
 
     play(check)

@@ -235,3 +235,70 @@ def test_who_is_withdrawn_or_ends_meanwhile_has_nothing(
         assert host.sessions.used("a", "gpu") == 0
 
     play(check)
+
+
+def waiting(host: Host) -> tuple[Session, Connection, Beside]:
+    """A process that waits for 3 GiB of 4, and is charged with 2 then: on a device of which others have most."""
+    host.driver.dispatch(e.CapacityChanged("gpu", 2 * GIB))
+    session, connection = host.open()
+    host.ask(session, 7, 3 * GIB)
+    beside = Beside(host, charged=0)
+    beside.sizes["charged"] = 2 * GIB
+    return session, connection, beside
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_what_waits_is_looked_at_before_it_is_refused_for_a_charge(play: Callable[[Check], None], late: int) -> None:
+    """Three of 729 random programs were: it was gone, and nobody had counted again."""
+
+    async def check(host: Host) -> None:
+        session, connection, beside = waiting(host)
+        beside.gone, beside.late = {"charged"}, late
+        beside.charge()
+        assert connection.sent == []
+        assert len(host.sessions.pending) == 0
+        refused: list[object] = [Rejected(Reason.LIMIT, 4 * GIB, 2 * GIB)] if late == 2 else []
+        assert await answers(host, connection) == refused
+        assert ("rejected" in host.recorded) == (late == 2)
+        host.driver.dispatch(e.CapacityChanged("gpu", 16 * GIB))
+        assert await answers(host, connection) == (refused or [Accepted(3 * GIB, 0)])
+        assert host.sessions.pending == {}
+        assert host.sessions.requests.queued(session) == 0
+
+    play(check)
+
+
+def test_it_has_its_place_again(play: Callable[[Check], None]) -> None:
+    async def check(host: Host) -> None:
+        _, connection, beside = waiting(host)
+        host.driver.dispatch(e.ContainerCreated("b", {"gpu": 4 * GIB}))
+        host.driver.dispatch(e.ContainerStarted("b"))
+        other, later = host.open("b")
+        host.ask(other, 8, 3 * GIB)
+        before = host.driver.machine.waiting
+        beside.gone = {"charged"}
+        beside.charge()
+        await answers(host, connection)
+        assert [(row.container, row.since) for row in host.driver.machine.waiting] == [
+            (row.container, row.since) for row in before
+        ]
+        host.driver.dispatch(e.CapacityChanged("gpu", 4 * GIB))
+        assert (len(connection.sent), len(later.sent)) == (1, 0)
+
+    play(check)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_waits_and_is_withdrawn_or_ends_while_it_is_looked_is_not_asked_for_again(
+    play: Callable[[Check], None], ends: bool
+) -> None:
+    async def check(host: Host) -> None:
+        session, connection, beside = waiting(host)
+        beside.gone = {"charged"}
+        beside.during = lambda: host.lifecycle.end(session) if ends else host.lifecycle.withdraw(session, 7)
+        beside.charge()
+        found = await answers(host, connection)
+        assert [type(answer) for answer in found] == ([] if ends else [Rejected])
+        assert (host.driver.machine.waiting, host.sessions.pending) == ([], {})
+
+    play(check)

@@ -95,14 +95,14 @@ class Host:
         none_kept: Any = SimpleNamespace(begin=lambda *_: None, most=lambda *_: 0, certain=lambda *_: 0)
         ended = EndedMemory(nothing, self.outliving, self.ending, none_kept)  # type: ignore[arg-type]
         self.lifecycle = SessionLifecycle(self.driver, self.sessions, nothing, ended, nothing, lambda: 0.0, shares)
-        performer.hold = self.lifecycle.hold
+        performer.hold, performer.hold_rejection = self.lifecycle.hold, self.lifecycle.hold_rejection
         self.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
         self.driver.dispatch(e.ContainerStarted("a"))
 
-    def open(self) -> tuple[Session, Connection]:
+    def open(self, container: str = "a") -> tuple[Session, Connection]:
         connection = Connection()
         number, process = self.lifecycle.next_number(), os.pidfd_open(os.getpid())
-        session = Session(number, "a", connection, Page(), ["gpu"], "p", 0.0, process)  # type: ignore[arg-type]
+        session = Session(number, container, connection, Page(), ["gpu"], "p", 0.0, process)  # type: ignore[arg-type]
         self.lifecycle.open(session, {})
         return session, connection
 

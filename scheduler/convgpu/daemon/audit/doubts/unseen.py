@@ -19,6 +19,7 @@ its end, and asks again about those that were found.
 import asyncio
 import logging
 import os
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -52,6 +53,8 @@ _MISSES: Final = 3
 _MOST_AGAIN: Final = 1024
 # Those that are asked about after a search: for more there is no time (`namespace_program`).
 _MOST_FOUND: Final = 4096
+# Seconds for which somebody waits for what is asked once more; then what was found counts.
+_PATIENCE: Final = 1.0
 # Searches of which two count.
 _LOOKS: Final = 3
 _NOBODY: Final = NamespaceAnswer({})
@@ -146,6 +149,7 @@ class UnseenMemory:
         self._nobodys: Mapping[str, int] = {}  # when it changed last
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._asking = threading.Lock()  # held by the threads that ask: who waits for one may go
         self._known: dict[int, _Known] = {}  # by inode
         self._searches = 0
         self._pause = _PAUSE
@@ -180,6 +184,25 @@ class UnseenMemory:
         sizes = [(one.owner, ALL if one.is_disturbed else one.sizes.get(device, 0)) for one in known]
         return {owner: size for owner, size in sizes if size}
 
+    async def confirm(self, device: str) -> Mapping[Owner, int]:
+        """Ask those once more whom a search found, and no others; return what of it they hold still, as `found` does.
+
+        Where nobody tells in time, it is as it was found.
+        """
+        found, index = self.found(device), self._index
+        holding = {inode: one.pids for inode, one in self._known.items() if one.sizes.get(device)}
+        kept: Mapping[int, NamespaceAnswer] = {}
+        if index is not None and any(holding.values()):
+            with suppress(TimeoutError, DeviceError, OSError, RuntimeError):  # the searches say what is wrong
+                async with asyncio.timeout(_PATIENCE):
+                    kept, _ = await self._ask_again(holding, index)
+        for inode, answer in kept.items():
+            known = self._known.get(inode)
+            if known is not None and answer.most is not None and not known.is_disturbed:
+                still = sum(answer.most.get(device, {}).values())
+                found = {**found, known.owner: min(found.get(known.owner, 0), still)}
+        return found
+
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
         while (begun := clock()) < self._until and self._can_tell:
@@ -203,7 +226,7 @@ class UnseenMemory:
                 await asyncio.wait_for(self._changed.wait(), more)
         self._forget()
         with suppress(DeviceError, OSError, RuntimeError):
-            await in_daemon_thread(lambda: self._devices.search_inside([]))
+            await in_daemon_thread(lambda: self._search_inside([]))
 
     async def _search(self) -> bool:
         """Search once; say whether all pids of all namespaces were searched, and nothing is as it was not before."""
@@ -236,8 +259,9 @@ class UnseenMemory:
         """Return what those of the pids found in namespaces hold still who are not alive by now, and which exit."""
         if not any(holding.values()):
             return dict.fromkeys(holding, _NOBODY), {}
+        containers = {inode: self._known[inode].owner.container or "" for inode in holding}
         by_container = await in_daemon_thread(lambda: unended_in(index))
-        unended = {inode: by_container.get(self._known[inode].owner.container or "", Unended()) for inode in holding}
+        unended = {inode: by_container.get(container, Unended()) for inode, container in containers.items()}
         dead = {
             inode: [pid for pid in pids if pid not in unended[inode].alive][:_MOST_FOUND]
             for inode, pids in holding.items()
@@ -278,14 +302,14 @@ class UnseenMemory:
 
         def work() -> Sequence[NamespaceAnswer]:
             try:
-                return self._devices.search_inside(questions)
+                return self._search_inside(questions)
             finally:
                 end()
 
         if not chosen:
             return {}
         try:
-            for inode in chosen:
+            for inode in (chosen := [inode for inode in chosen if inode in self._known]):  # they may be gone by now
                 descriptors.append(os.dup(self._known[inode].descriptor))
             questions = [ask(*row) for row in zip(chosen, descriptors, strict=True)]
             answers = await in_daemon_thread(work)
@@ -293,6 +317,10 @@ class UnseenMemory:
             end()
             raise
         return dict(zip(chosen, zip(questions, answers, strict=False), strict=False))
+
+    def _search_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
+        with self._asking:
+            return self._devices.search_inside(questions)
 
     def _say(self, troubles: AbstractSet[str]) -> None:
         """Log once what keeps anybody from being asked."""

@@ -247,6 +247,79 @@ def test_what_is_free_when_it_is_asked_about_again_is_nobodys() -> None:
     assert search(Freed({5: 8}), 3) == {}
 
 
+@pytest.mark.parametrize(
+    ("holding", "told", "alive", "still"),
+    [
+        ({5: 8, 6: 4}, {5: 8, 6: 4}, set(), {A: 12}),
+        ({5: 8, 6: 4}, {6: 4}, set(), {A: 4}),
+        ({5: 8, 6: 4}, {5: 8, 6: 4}, {6}, {A: 8}),  # another process has the pid by now
+        ({5: 8}, {}, set(), {A: 0}),
+        ({5: 8}, {5: 9, 6: 4}, set(), {A: 8}),  # it is no search
+        ({5: 8}, None, set(), {A: 8}),  # nobody tells
+        ({}, {5: 8}, set(), {}),
+    ],
+)
+@pytest.mark.usefixtures("there")
+def test_who_was_found_is_asked_once_more_for_somebodys_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+    holding: Mapping[int, int],
+    told: Mapping[int, int] | None,
+    alive: set[int],
+    still: Mapping[Owner, int],
+) -> None:
+    async def run() -> None:
+        devices = Searched(holding)
+        searching = searcher(devices)
+        for _ in range(3):
+            await searching._search()
+        before = searching.found("gpu")
+        monkeypatch.setattr(unseen, "unended_in", lambda _index: {"id": places.Unended(alive=alive)})
+        devices.told = told or {}
+        if told is None:
+            monkeypatch.setattr(devices, "search_inside", lambda questions: [LATE for _ in questions])
+        assert await searching.confirm("gpu") == still
+        assert searching.found("gpu") == before
+        assert len(devices.questions) == 3
+        searching.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("there")
+def test_who_was_found_counts_when_it_is_not_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes seconds; who waits for it does not."""
+    monkeypatch.setattr(unseen, "_PATIENCE", 0.0)
+
+    async def run() -> None:
+        devices = Searched({5: 8})
+        searching = searcher(devices)
+        for _ in range(3):
+            await searching._search()
+        devices.told = {}
+        with searching._asking:
+            assert await searching.confirm("gpu") == {A: 8}
+        searching._known[7].is_disturbed = True
+        assert await searching.confirm("gpu") == {A: ALL}
+        searching._forget()
+        assert await searching.confirm("gpu") == {}
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("there")
+def test_what_is_forgotten_meanwhile_is_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        devices = Searched({5: 8})
+        searching = searcher(devices)
+        for _ in range(3):
+            await searching._search()
+        monkeypatch.setattr(unseen, "unended_in", lambda _index: searching._forget() or {})
+        assert await searching.confirm("gpu") == {A: 8}
+        assert searching.found("gpu") == {}
+
+    asyncio.run(run())
+
+
 @needs_root
 def test_the_inode_of_a_namespace_stays_its_own_as_long_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel would give it to the next container, which would be charged with what was found in this one."""
