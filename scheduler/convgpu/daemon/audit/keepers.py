@@ -13,7 +13,7 @@ from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.system.open_files import FileIdentity, holders, is_from_elsewhere
 from convgpu.daemon.system.processes.daemon_threads import in_daemon_thread
-from convgpu.daemon.system.procfs import command, processes
+from convgpu.daemon.system.procfs import command, processes, with_descendants
 from convgpu.protocol import records
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,8 @@ class Keepers:
     def _go_on(self) -> bool:
         """Go on with the walk; return whether it has come to its end."""
         if self._walk is None:
-            self._walk = holders((pid for pid in processes() if pid != os.getpid()), self._nodes())
+            ours = with_descendants(os.getpid())  # who asks the driver within namespaces, too
+            self._walk = holders((pid for pid in processes() if pid not in ours), self._nodes())
         steps = 0
         for found in islice(self._walk, _MOST_AT_ONCE):
             steps += 1

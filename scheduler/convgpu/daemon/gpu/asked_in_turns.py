@@ -30,19 +30,23 @@ class AskedInTurns:
         self._turns: dict[int, int] = {}  # of the last question, by pid; for who has just come, of the one before
         self._sizes: dict[int, int] = {}
 
-    def held(self, pids: AbstractSet[int]) -> dict[int, int]:
+    def held(self, pids: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> dict[int, int]:
         """Return what these processes hold, in bytes; who is missing holds nothing, or was not asked about yet.
 
         Those who held something last time are among them, also if they have ended: the driver may keep it.
+
+        Args:
+            pids: of those who live.
+            ended: of those who ended just now, and may have held something that nobody told of; they come first.
 
         Raises:
             OSError: the driver does not say; what was told before is forgotten.
             KeyError: it does not know the device; likewise.
         """
-        wanted, end = pids | self._sizes.keys(), self._clock() + self._seconds
+        wanted, end = pids | ended | self._sizes.keys(), self._clock() + self._seconds
         self._turn += 1
         self._turns = {pid: self._turns.get(pid, self._turn - 1) for pid in wanted}
-        order = sorted(wanted, key=lambda pid: (self._turns[pid], pid))
+        order = sorted(wanted, key=lambda pid: (pid not in ended, self._turns[pid], pid))
         for first in range(0, len(order), _PART):
             part = order[first : first + _PART]
             try:

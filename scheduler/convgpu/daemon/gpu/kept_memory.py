@@ -84,6 +84,7 @@ class KeptMemory:
             if pid and size:
                 rows = self._ended[place]
                 before = rows.pop(pid, None)  # of whom it may be kept as well
+                self._executor.note_ended(device, pid)
                 rows[pid] = _Ended(size + (before.size if before else 0), now)
                 self._tell(place)
                 self._set_timer(place)

@@ -54,6 +54,8 @@ _HMM: Final = (
 
 # Seconds in which the kernel's driver is asked about all processes in one look.
 _ASKING: Final = 0.25
+# Seconds for which those are asked about who have ended; who is found to hold something is asked about for longer.
+_ENDED_LATELY: Final = 10.0
 _NOT_TOLD: Final = (
     "%s: only NVML tells who holds memory (%s): what a program has without a context, or imported and uses after its "
     "owner's end, is nobody's (docs/authorization.md, What no audit ends)"
@@ -94,6 +96,13 @@ class Devices(Protocol):
         """Return the bytes that each process (pid as the scheduler sees it) holds on a device.
 
         Raises UnnamedError if the driver does not report it.
+        """
+        ...
+
+    def note_ended(self, uuid: str, pid: int) -> None:
+        """Have `used_by` ask about a process that has ended, for some seconds: others may keep what it had.
+
+        NVML lists who has a context, and this one may have ended before anybody asked.
         """
         ...
 
@@ -169,6 +178,7 @@ class NvmlDevices:
         self._namespaces = NamespaceAsker(self._library)
         self._search = NamespaceAsker(self._library)
         self._holding: dict[str, AskedInTurns] = {}  # by device
+        self._ended: dict[str, dict[int, float]] = {}  # likewise: who ended, and when
         self._handles: dict[str, object] = {}
         self._indices: dict[str, int] = {}
         self._kernels: dict[str, KernelDriver | OSError] = {}  # by device: a client hangs with the card it asks about
@@ -229,9 +239,22 @@ class NvmlDevices:
         with suppress(UnnamedError):
             # Who ended meanwhile, and whose memory somebody keeps, has its pid still for the driver.
             asked = held.keys() | processes()
-            more = self._ask_kernel(uuid, lambda kernel: self._in_turns(uuid, kernel).held(asked))
+            ended = self._ended_lately(uuid)
+            more = self._ask_kernel(uuid, lambda kernel: self._in_turns(uuid, kernel).held(asked, ended))
             held |= {pid: max(size, held.get(pid, 0)) for pid, size in more.items()}
         return held
+
+    def note_ended(self, uuid: str, pid: int) -> None:
+        """See Devices. Threads ask meanwhile."""
+        self._ended.setdefault(uuid, {})[pid] = time.monotonic()
+
+    def _ended_lately(self, uuid: str) -> set[int]:
+        since = time.monotonic() - _ENDED_LATELY
+        rows = self._ended.setdefault(uuid, {})
+        for pid, at in list(rows.items()):
+            if at < since:
+                rows.pop(pid, None)
+        return set(rows)
 
     def _in_turns(self, uuid: str, kernel: KernelDriver) -> AskedInTurns:
         if uuid not in self._holding:

@@ -43,6 +43,10 @@ class NvmlExecutor:
             text = f"NVML has not answered within {TIMEOUT:g} s: see whether nvidia-smi does"
             raise DeviceError(text) from None
 
+    def note_ended(self, uuid: str, pid: int) -> None:
+        """Have the next queries about a device ask about a process that has ended, too."""
+        self._devices.note_ended(uuid, pid)
+
     def _enqueue(self, uuid: str, query: Callable[[Devices, str], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()

@@ -17,6 +17,7 @@ from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
 _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
 _USER: Final = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
+_PARENT: Final = re.compile(r"^PPid:\t(\d+)", re.MULTILINE)
 _THREADS: Final = re.compile(r"^Threads:\t(\d+)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -312,6 +313,20 @@ def command(pid: int) -> str:
         return repr(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n").decode(errors="replace"))
     except OSError:
         return "''"
+
+
+def with_descendants(pid: int) -> set[int]:
+    """Return a process, its children, theirs, and so on, of those that are visible here."""
+    children: dict[int, list[int]] = {}
+    for one in processes():
+        if (parent := _PARENT.search(_read(one, "status"))) is not None:
+            children.setdefault(int(parent[1]), []).append(one)
+    found, new = {pid}, [pid]
+    while new:
+        more = [one for one in children.get(new.pop(), ()) if one not in found]
+        found.update(more)
+        new += more
+    return found
 
 
 def processes() -> list[int]:

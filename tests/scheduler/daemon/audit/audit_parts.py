@@ -77,6 +77,9 @@ class Cards:
             raise UnnamedError("Not Supported")
         return self.held if uuid == "one" else {}
 
+    def note_ended(self, uuid: str, pid: int) -> None:
+        pass
+
     def imported_by(self, uuid: str, pids: Collection[int]) -> Mapping[int, int]:
         if self.imported is None:
             raise UnnamedError(uuid)

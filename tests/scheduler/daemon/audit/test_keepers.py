@@ -17,6 +17,7 @@ from convgpu.daemon.audit import keepers
 from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.system.open_files import identify
+from convgpu.daemon.system.procfs import with_descendants
 from convgpu.protocol import records
 
 MIB = 1 << 20
@@ -25,6 +26,12 @@ WAITS = "import ctypes, sys; assert ctypes.CDLL(None).unshare(int(sys.argv[1])) 
 OTHER_MOUNTS = "0x20000"  # CLONE_NEWNS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+
+
+@pytest.fixture
+def strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children of this process are not ours."""
+    monkeypatch.setattr(keepers, "with_descendants", lambda pid: {pid})
 
 
 @contextmanager
@@ -63,6 +70,7 @@ def rows_of(
     return asyncio.run(look())
 
 
+@pytest.mark.usefixtures("strangers")
 def test_who_was_sent_a_descriptor_is_named_where_memory_is_in_use_that_nobody_is_listed_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -78,6 +86,7 @@ def test_who_was_sent_a_descriptor_is_named_where_memory_is_in_use_that_nobody_i
     assert f"may keep them: {who}. Restart" in warning
 
 
+@pytest.mark.usefixtures("strangers")
 def test_little_memory_or_descriptors_that_were_opened_there_blame_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,6 +100,7 @@ def test_little_memory_or_descriptors_that_were_opened_there_blame_nobody(
     assert (rows, caplog.records) == ([(), ()], [])
 
 
+@pytest.mark.usefixtures("strangers")
 def test_both_kinds_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = tmp_path / "nvidia-uvm"
     node.touch()
@@ -101,3 +111,22 @@ def test_both_kinds_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("a", 200 * MIB),
         ("a program that the driver does not list", 100 * MIB),
     ]
+
+
+def test_our_own_programs_are_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks the driver within a container's namespace has a descriptor of it that was opened elsewhere."""
+    node = tmp_path / "nvidia-uvm"
+    node.touch()
+    with keeper(node, is_sent=True):
+        assert rows_of(node, 100 * MIB, monkeypatch) == ()
+
+
+def test_children_of_children_are_descendants() -> None:
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        child = int(shell.stdout.readline())
+        assert {os.getpid(), shell.pid, child} <= with_descendants(os.getpid())
+        assert with_descendants(shell.pid) == {shell.pid, child}
+        assert with_descendants(child) == {child}
+        os.kill(child, 9)

@@ -54,6 +54,15 @@ def test_who_ended_with_memory_is_asked_about_until_it_is_freed(driver: Driver, 
     assert driver.asked == [1, 2, 1, 2, 1, 2, 2]
 
 
+def test_who_ended_just_now_comes_first_however_many_there_are(driver: Driver, asked: AskedInTurns) -> None:
+    driver.holding = {5001: 5, 1: 6}
+    asked.held(MANY)
+    driver.asked.clear()
+    assert asked.held(MANY, {5001, 5002})[5001] == 5
+    assert driver.asked[:2] == [5001, 5002]
+    assert asked.held(MANY)[5001] == 5  # and is remembered
+
+
 def test_many_are_asked_about_in_turns_and_nobody_is_forgotten(driver: Driver, asked: AskedInTurns) -> None:
     """There are four looks' worth of them, and each look asks for no longer than one request more than its time."""
     driver.holding = {1: 5, 700: 6, 1999: 7}

@@ -16,10 +16,18 @@ GIB = 1 << 30
 
 
 class Lists:
-    """Lists processes, one list after the other, then the last one again and again. `asked`: how often."""
+    """Lists processes, one list after the other, then the last one again and again.
+
+    Attributes:
+        asked: how often.
+        noted: who ended, and where.
+    """
 
     def __init__(self, *lists: Mapping[int, int] | None) -> None:
-        self.lists, self.asked = [*lists], 0
+        self.lists, self.asked, self.noted = [*lists], 0, list[tuple[str, int]]()
+
+    def note_ended(self, device: str, pid: int) -> None:
+        self.noted.append((device, pid))
 
     async def ask(self, _device: str, _query: object) -> Mapping[int, int]:
         self.asked += 1
@@ -70,8 +78,8 @@ def figures(kept: KeptMemory) -> tuple[int, int]:
 def test_what_the_driver_lists_of_a_dead_process_is_kept() -> None:
     async def play() -> None:
         kept, machine = host(lists := Lists({7: 3 * GIB}))
-        kept.begin(7, "a", {"gpu": 2 * GIB})
-        assert figures(kept) == (2 * GIB, 0)
+        kept.begin(7, "a", {"gpu": 2 * GIB, "other": 0})
+        assert (figures(kept), lists.noted) == ((2 * GIB, 0), [("gpu", 7)])
         await kept.look("a", "gpu")
         assert (figures(kept), lists.asked) == ((2 * GIB, 2 * GIB), 2)
         await kept.look("a", "gpu")

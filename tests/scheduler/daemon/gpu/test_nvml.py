@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +53,31 @@ def test_who_has_memory_without_a_context_is_listed_too(devices: NvmlDevices, mo
     assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
     monkeypatch.setattr("convgpu.daemon.gpu.nvml.processes", list)  # it has ended
     assert devices.used_by("GPU-1") == {1: 4, 2: 5, 3: 2, raw: 6}
+
+
+def test_who_ended_before_anybody_asked_is_asked_about(devices: NvmlDevices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program without a context that left memory to a child and ended was listed by nobody on an H200."""
+    ended, now = 1 << 22, [0.0]
+    asked = set[int]()
+
+    def held(_uuid: str, pids: Iterable[int]) -> dict[int, int]:
+        asked.update(pids)
+        return dict.fromkeys({ended} & set(pids), 6)
+
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.KernelDriver", lambda _minors: SimpleNamespace(held=held))
+    monkeypatch.setattr("convgpu.daemon.gpu.nvml.time", SimpleNamespace(monotonic=lambda: now[0]))
+    devices.list()
+    devices.used_by("GPU-1")
+    assert ended not in asked
+    devices.note_ended("GPU-1", ended)
+    devices.note_ended("GPU-1", ended + 1)
+    now[0] = 9.0
+    assert devices.used_by("GPU-1")[ended] == 6
+    assert ended + 1 in asked
+    asked.clear()
+    now[0] = 11.0
+    assert devices.used_by("GPU-1")[ended] == 6  # as long as that is so
+    assert ended + 1 not in asked
 
 
 def test_a_card_that_hangs_keeps_nobody_waiting_who_asks_about_another(
