@@ -54,12 +54,12 @@ class Spells:
         return fresh
 
 
-def is_over(size: int, limit: int, tolerated: int) -> bool:
-    """Say whether a container holds more than its limit and what is tolerated beyond its leases; all in bytes.
+def excess_of(size: int, limit: int, tolerated: int) -> int:
+    """Return how much more a container holds than its limit and what is tolerated beyond its leases; all in bytes.
 
     Half of the limit at most: of the dead what they had is taken for what they leased, and nobody bounds that.
     """
-    return size > limit + min(tolerated, limit // 2)
+    return size - limit - min(tolerated, limit // 2)
 
 
 class TakenReserves:

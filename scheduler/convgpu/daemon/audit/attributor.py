@@ -309,6 +309,22 @@ class Attributor:
             found[name] = sum(min(size, sizes[pid]) for pid, size in self._stays_of(name, device).items())
         return found
 
+    def claimed(self, sample: MemorySample, index: ProcessIndex) -> tuple[Counter[str], Counter[str]]:
+        """Return what containers hold in a sample only because a search found it, and what is listed of their dead.
+
+        In bytes, but for those who disturb the searches: nothing will tell what they have.
+        """
+        claims, listed = Counter[str](), Counter[str]()
+        found = self._unseen.found(sample.device) if self._unseen is not None else {}
+        for one in self._tell_apart(sample, index).kept:
+            if one.owner.volume is not None and not one.is_left and (one.pid or found.get(one.owner, 0) < ALL):
+                (listed if one.pid else claims)[one.owner.volume] += one.size
+        return claims, listed
+
+    def found_since(self, volume: str, device: str, since: float) -> int | None:
+        """Return what `UnseenMemory.found_since` does."""
+        return self._unseen.found_since(volume, device, since) if self._unseen is not None else 0
+
     def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
         """Return what containers hold of a device without a limit there, and programs of the host's."""
         listing, device = self._tell_apart(sample, index), sample.device

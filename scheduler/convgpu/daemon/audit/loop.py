@@ -10,7 +10,8 @@ from random import SystemRandom
 
 from convgpu.core import events as e
 from convgpu.core.audit.attribution import Attribution, MemorySample, is_significant, lasting
-from convgpu.core.audit.overuse import OveruseRow, TakenReserves, is_over, next_look
+from convgpu.core.audit.claimed import ClaimedOveruse
+from convgpu.core.audit.overuse import OveruseRow, TakenReserves, excess_of, next_look
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor, Leases
@@ -60,6 +61,7 @@ class Audit:
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
         self._taken = TakenReserves()
+        self._claimed = ClaimedOveruse()
         self._unsettled_since: dict[str, float] = {}  # of devices where something settled at each audit
         self._found = Findings()  # in the last audit
         self._random = SystemRandom()
@@ -211,8 +213,10 @@ class Audit:
         from them. What was left may be listed as well, for the dead process while a child of it has the driver open, or
         for who imported it; or may be gone and nobody tells: that counts no more than there is beside what is listed.
         There may be memory of others that is nobody's, so what is listed for the dead who exported it is taken for it.
+        Who would not be above it without what a search of the dead found, is so when the next search finds it, too.
         """
-        device, over = sample.device, dict[str, int]()
+        device, over, doubtful = sample.device, dict[str, int](), dict[str, int]()
+        claims, of_dead = self._attributor.claimed(sample, index)
         listed = self._attributor.left_and_listed(sample, index)
         left = self._outliving.charged(device)
         least = {name: max(left[name] - attribution.imported.get(name, 0) - listed[name], 0) for name in left}
@@ -227,10 +231,14 @@ class Audit:
             kept = max(least.get(name, 0) - min(lacks, self._outliving.uncertain_of(name, device)), 0)
             claimed = self._attributor.used(name, device) + kept + past if past > 0 else 0
             size = max(attribution.seen.get(name, 0), claimed)
-            if is_over(size, account.limit, attribution.tolerated.get(name, 0)):
+            excess = excess_of(size, account.limit, attribution.tolerated.get(name, 0))
+            if excess > 0:
                 over[name] = size
-        self._report.over[device] = over
-        return {(name, device) for name in over}
+                doubtful |= {name: of_dead[name] + excess} if excess <= claims[name] else {}
+        certain = {(name, device) for name in over if name not in doubtful}
+        rows = certain | self._claimed.judge(device, doubtful, sample.answered, self._attributor.found_since)
+        self._report.over[device] = {name: over[name] for name, _ in rows}
+        return rows
 
     def _find_takers(self, ledger: LedgerSnapshot) -> set[OveruseRow]:
         """Return the (container, device) that took, past the hook, what others were granted or have reserved."""

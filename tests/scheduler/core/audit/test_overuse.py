@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from convgpu.core.audit.attribution import TOLERATED
-from convgpu.core.audit.overuse import OveruseBudget, TakenReserves, is_over
+from convgpu.core.audit.overuse import OveruseBudget, TakenReserves, excess_of
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -26,7 +26,7 @@ GIB, MIB = 1 << 30, 1 << 20
 def test_who_is_above_the_limit_by_more_than_is_tolerated(
     size: int, limit: int, tolerated: int, is_above: bool
 ) -> None:
-    assert is_over(size, limit, tolerated) is is_above
+    assert (excess_of(size, limit, tolerated) > 0) is is_above
 
 
 def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:

@@ -18,8 +18,10 @@ its end, and asks again about those that were found.
 
 import asyncio
 import logging
+import math
 import os
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -77,6 +79,7 @@ class _Known:
         sizes: what two of those found, and the last one, likewise.
         is_disturbed: whoever asked was ended or stopped there.
         misses: answers in a row that told nothing.
+        told: when the last search began that told something, in seconds of `time.monotonic`.
     """
 
     owner: Owner
@@ -90,6 +93,7 @@ class _Known:
     sizes: Mapping[str, int] = field(default_factory=dict)
     is_disturbed: bool = False
     misses: int = 0
+    told: float = -math.inf
 
     def ask(self, descriptor: int, most: int) -> NamespaceQuestion:
         """Return the next question, about pids below `most`; it begins at random, so nobody knows when his turn is."""
@@ -98,7 +102,12 @@ class _Known:
         return NamespaceQuestion(descriptor, sorted(self.pids[:_MOST_AGAIN]), [], most, self.at % most)
 
     def take(
-        self, question: NamespaceQuestion, answer: NamespaceAnswer, kept: NamespaceAnswer, exiting: AbstractSet[int]
+        self,
+        question: NamespaceQuestion,
+        answer: NamespaceAnswer,
+        kept: NamespaceAnswer,
+        exiting: AbstractSet[int],
+        begun: float,
     ) -> bool:
         """Follow an answer; say whether it tells anything new.
 
@@ -107,6 +116,7 @@ class _Known:
             answer: to it.
             kept: what those hold that were found by it, and are not alive.
             exiting: of those, who may hold it for a moment only; they count if they did before.
+            begun: when the search began.
         """
         before = self._found()
         told = answer if answer.most is None else kept
@@ -118,6 +128,7 @@ class _Known:
         else:
             self.misses = misses
         if told.most is not None:
+            self.told = begun
             brief = exiting - set(self.pids)
             rows = {device: [each[pid] for pid in each.keys() - brief] for device, each in told.most.items()}
             self.totals.append({device: sum(each) for device, each in rows.items()})
@@ -184,6 +195,19 @@ class UnseenMemory:
         sizes = [(one.owner, ALL if one.is_disturbed else one.sizes.get(device, 0)) for one in known]
         return {owner: size for owner, size in sizes if size}
 
+    def found_since(self, volume: str, device: str, since: float) -> int | None:
+        """Return what the dead of a volume's containers hold by searches that began after a time; None: none told yet.
+
+        Args:
+            volume: name.
+            device: UUID.
+            since: seconds of `time.monotonic`.
+        """
+        known = [one for one in self._known.values() if one.owner.volume == volume]
+        if any(one.told <= since for one in known):
+            return None
+        return sum(one.sizes.get(device, 0) for one in known)
+
     async def confirm(self, device: str) -> Mapping[Owner, int]:
         """Ask those once more whom a search found, and no others; return what of it they hold still, as `found` does.
 
@@ -230,7 +254,7 @@ class UnseenMemory:
 
     async def _search(self) -> bool:
         """Search once; say whether all pids of all namespaces were searched, and nothing is as it was not before."""
-        index = self._index
+        index, begun = self._index, time.monotonic()
         if index is None:
             return False
         there = await in_daemon_thread(lambda: find_namespaces(index, self._own))
@@ -245,7 +269,7 @@ class UnseenMemory:
         is_new = False
         for inode, (question, answer) in asked.items():
             known = self._known[inode]
-            is_new |= known.take(question, answer, kept[inode], exiting.get(inode, frozenset()))
+            is_new |= known.take(question, answer, kept[inode], exiting.get(inode, frozenset()), begun)
             known.turn = known.turn if answer.has_come else self._searches
         self._say({answer.trouble for answer in (*(answer for _, answer in asked.values()), *kept.values())})
         if is_new:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -283,6 +284,23 @@ def test_who_was_found_is_asked_once_more_for_somebodys_allocation(
         searching.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("there")
+def test_a_search_tells_of_what_was_before_it_began() -> None:
+    async def run() -> list[int | None]:
+        devices = Searched({5: 8}, {5: 8}, COME, {5: 8}, {5: 6})
+        searching, seen = searcher(devices), []
+        for _ in range(5):
+            before = time.monotonic()
+            await searching._search()
+            seen.append(searching.found_since("a", "gpu", before))
+        seen.append(searching.found_since("a", "gpu", time.monotonic()))
+        seen.append(searching.found_since("b", "gpu", time.monotonic()))  # it has no namespace any more
+        searching.close()
+        return seen
+
+    assert asyncio.run(run()) == [0, 8, None, 8, 6, None, 0]
 
 
 @pytest.mark.usefixtures("there")
