@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from math import inf
 
-import msgspec
 from backfill_oracle import BackfillOracle
 
 from convgpu.core import events as e
@@ -31,7 +30,6 @@ class CheckedHost(SimulatedHost):
         self._high_water_marks: dict[int, Counter[str]] = {}
         self.displaced_places: set[str] = set()  # containers that have processes, and whose place was taken from them
         self._backfill = BackfillOracle(self._ledger, self._required)
-        self.refused_for_charges: dict[int, e.AllocationRequested] = {}  # by request: with its place
 
     @property
     def _ledger(self) -> Ledger:
@@ -92,23 +90,6 @@ class CheckedHost(SimulatedHost):
         excess["deficit"] = sum(ledger.deficit.values())
         excess["nominal deficit"] = sum(ledger.nominal_deficit.values())
         return excess
-
-    def _perform(self, effect: e.Effect) -> None:
-        if isinstance(effect, e.Reject) and effect.arrival is not None:
-            request = self.pending[effect.request]
-            self.refused_for_charges[effect.request] = msgspec.structs.replace(request, arrival=effect.arrival)
-        super()._perform(effect)
-
-    def ask_again(self, refused: int) -> int:
-        """Ask in its place for what was refused for a charge; return the number of the request."""
-        number = self._next_number()
-        self.pending[number] = msgspec.structs.replace(self.refused_for_charges.pop(refused), request=number)
-        self.dispatch(self.pending[number])
-        return number
-
-    def restart(self, machine: Machine) -> None:
-        self.refused_for_charges = {}  # their places were known to nobody else
-        super().restart(machine)
 
     def _accept(self, effect: e.Accept) -> None:
         request = self.pending[effect.request]
@@ -325,5 +306,9 @@ class CheckedHost(SimulatedHost):
         if any(account.target is not None and account.target > account.limit for account in accounts):
             idle = [process for process in self.processes.values() if any(process.headroom.values())]
             assert not idle, f"a limit waits for memory that nobody uses: {idle}"
-        assert {request.request for request in self.machine.waiting} == self.pending.keys()
-        assert self.machine.explain(self.now).keys() == self.pending.keys()
+        containers = self.machine._state.containers.values()
+        doubted = {one.event.request for container in containers for one in container.doubted.values()}
+        waiting = {request.request for request in self.machine.waiting}
+        assert waiting | doubted == self.pending.keys()
+        assert not waiting & doubted
+        assert self.machine.explain(self.now).keys() == waiting

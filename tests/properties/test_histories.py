@@ -43,6 +43,7 @@ class Histories(RuleBasedStateMachine):
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
         self.starvation_timeout = starvation_timeout
         self.host = CheckedHost(self.make_machine(self.policy_name))
+        self.host.looks_at_once = False
         self.count = 0
         self.late_facts = False
 
@@ -198,10 +199,10 @@ class Histories(RuleBasedStateMachine):
     def may_be_kept(self, data: st.DataObject, size: int) -> None:
         self.host.dispatch(e.MayBeKept(*self.account(data), size))
 
-    @precondition(lambda self: self.refused())
+    @precondition(lambda self: self.host.looks)
     @rule(data=DRAW)
-    def ask_again(self, data: st.DataObject) -> None:
-        self.host.ask_again(data.draw(st.sampled_from(self.refused())))
+    def look(self, data: st.DataObject) -> None:
+        self.host.tell_looked(data.draw(st.integers(0, len(self.host.looks) - 1)))
 
     # -- the scheduler dies -----------------------------------------------------------------------------------
 
@@ -245,11 +246,6 @@ class Histories(RuleBasedStateMachine):
     def present(self) -> set[int]:
         """Processes of containers that have a place."""
         return {session for session in self.host.processes.keys() - self.host.adopted.keys() if self.accounts(session)}
-
-    def refused(self) -> list[int]:
-        """Requests that were refused for charges, of processes that are there."""
-        present = self.present()
-        return [number for number, asked in self.host.refused_for_charges.items() if asked.session in present]
 
     def device(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.capacity)))
@@ -298,6 +294,8 @@ class Histories(RuleBasedStateMachine):
         for name, accounts in self.host.machine.snapshot().accounts.items():
             for device in accounts:
                 self.host.dispatch(e.UnleasedMemory(name, device, 0))
+        while self.host.looks:
+            self.host.tell_looked(0)
         for device, capacity in self.capacity.items():
             self.host.dispatch(e.CapacityChanged(device, capacity))
             self.host.dispatch(e.DeviceDrained(device, drained=False))

@@ -34,8 +34,8 @@ typedef CUresult charge_attempt(void *arguments);
  * Returns the driver's last answer; the charge stays as it is. The lock of a primary context may be held. */
 CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *attempt, void *arguments);
 
-/* How often a charged call is made that the driver refuses. Before each further try the scheduler looked, and
- * waited until there was room; on a full card others may take that, or keep what they left, several times. */
+/* How often a charged call is made that the driver refuses. Before each further try the scheduler looks at
+ * the device, and waits where that lacks room; on a full one others may take it several times. */
 enum { CHARGE_ROUNDS = 16 };
 
 /* After the driver's last answer (`result`) to a charged call, in the given round (from 0). Success: false,

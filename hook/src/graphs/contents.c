@@ -22,7 +22,7 @@
 
 enum { GROWTH = 32 << 20, DEPTH = 16, NODE = 2816, CHAIN = 115 << 10 };
 enum { MIDDLE_PARAMETERS = 4096, LARGE_PARAMETERS = 40 << 10 };
-enum { NODE_EMPTY = 5, NODE_ALLOC = 10 };
+enum { NODE_EMPTY = 5, NODE_ALLOC = 10, NODE_FREE = 11 };
 
 /* Addresses that a node gives to the program. */
 struct range {
@@ -34,6 +34,8 @@ struct reading {
     struct graph_contents *contents;
     struct range *rows;
     size_t room; /* of `rows` */
+    uint64_t *frees;
+    size_t frees_room, frees_count;
     size_t empty;
     bool works;   /* its work is of interest */
     bool wide;    /* there are kernels of large parameters */
@@ -46,16 +48,14 @@ static void *make_list(size_t bytes) {
     return list == MAP_FAILED ? NULL : list;
 }
 
-static bool make_room(struct reading *reading) {
-    if (reading->contents->allocations < reading->room) return true;
-    size_t room = reading->room ? reading->room * 2 : 128, row = sizeof *reading->rows;
-    struct range *grown = reading->rows
-                              ? mremap(reading->rows, reading->room * row, room * row, MREMAP_MAYMOVE)
-                              : make_list(room * row);
-    if (!grown || grown == MAP_FAILED) return false;
-    reading->rows = grown;
-    reading->room = room;
-    return true;
+/* Returns a list with room for one entry more than `count`, or NULL: then it is as it was. */
+static void *make_room(void *list, size_t *room, size_t count, size_t row) {
+    if (count < *room) return list;
+    size_t more = *room ? *room * 2 : 128;
+    void *grown = list ? mremap(list, *room * row, more * row, MREMAP_MAYMOVE) : make_list(more * row);
+    if (!grown || grown == MAP_FAILED) return NULL;
+    *room = more;
+    return grown;
 }
 
 static void add_allocation(struct reading *reading, CUgraphNode node) {
@@ -65,7 +65,10 @@ static void add_allocation(struct reading *reading, CUgraphNode node) {
     if (location->type != LOCATION_DEVICE) return;
     int device = device_of_ordinal(location->ordinal);
     if (device < 0) device_refuse(location->ordinal);
-    if (device < 0 || !make_room(reading)) {
+    struct range *rows =
+        make_room(reading->rows, &reading->room, reading->contents->allocations, sizeof *reading->rows);
+    if (rows) reading->rows = rows;
+    if (device < 0 || !rows) {
         reading->refused = true;
         return;
     }
@@ -73,6 +76,19 @@ static void add_allocation(struct reading *reading, CUgraphNode node) {
     uint64_t size = charge_round(parameters.size), end;
     if (__builtin_add_overflow(parameters.address, size, &end)) end = UINT64_MAX;
     reading->rows[reading->contents->allocations++] = (struct range){parameters.address, end, device};
+}
+
+/* Without memory for it, what it frees counts as kept. */
+static void add_free(struct reading *reading, CUgraphNode node) {
+    CUdeviceptr address;
+    if (!driver.cuGraphMemFreeNodeGetParams ||
+        DRIVER(cuGraphMemFreeNodeGetParams, node, &address) != CUDA_SUCCESS)
+        return;
+    uint64_t *frees =
+        make_room(reading->frees, &reading->frees_room, reading->frees_count, sizeof *reading->frees);
+    if (!frees) return;
+    reading->frees = frees;
+    frees[reading->frees_count++] = address;
 }
 
 /* Bytes for the parameters of a kernel: the most that is seen for those of up to 32 kB. */
@@ -164,6 +180,7 @@ static void add_node(struct reading *reading, CUgraphNode node, int depth) {
     if (type == NODE_KERNEL && reading->wide) reading->contents->parameters += room_for_parameters(node);
     if (type == NODE_EMPTY) reading->empty++;
     if (type == NODE_ALLOC) add_allocation(reading, node);
+    if (type == NODE_FREE) add_free(reading, node);
     if (type == NODE_CONDITIONAL) add_bodies(reading, node, depth + 1);
     if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, node, &child) == CUDA_SUCCESS)
         add_graph(reading, child, depth + 1);
@@ -188,6 +205,23 @@ static void add_graph(struct reading *reading, CUgraph graph, int depth) {
     if (reading->works) add_work(reading, graph, count);
     reading->empty = outside;
     munmap(nodes, bytes);
+}
+
+static int compare_addresses(const void *one, const void *other) {
+    uint64_t left = *(const uint64_t *)one, right = *(const uint64_t *)other;
+    return left < right ? -1 : left > right;
+}
+
+/* What outlives the executable graph, if nobody else frees it. */
+static void find_kept(struct reading *reading) {
+    size_t row = sizeof *reading->frees;
+    if (reading->frees_count > 0) qsort(reading->frees, reading->frees_count, row, compare_addresses);
+    for (size_t index = 0; index < reading->contents->allocations; index++) {
+        const struct range *kept = &reading->rows[index];
+        bool freed = reading->frees_count > 0 &&
+                     bsearch(&kept->first, reading->frees, reading->frees_count, row, compare_addresses);
+        reading->contents->keeps[kept->device] |= !freed;
+    }
 }
 
 static int compare(const void *one, const void *other) {
@@ -220,7 +254,9 @@ static CUresult read_graph(CUgraph graph, struct graph_contents *contents, bool 
     add_graph(&reading, graph, 0);
     contents->work += contents->parameters;
     add_bounds(&reading);
+    find_kept(&reading);
     if (reading.rows) munmap(reading.rows, reading.room * sizeof *reading.rows);
+    if (reading.frees) munmap(reading.frees, reading.frees_room * sizeof *reading.frees);
     return reading.refused ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -8,13 +8,15 @@
 #include "tables/driver.h"
 
 #include <convgpu/page.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct graph_contents {
     uint64_t bound[CONVGPU_MAX_DEVICES]; /* bytes that its nodes could allocate when it is launched */
     CUdevice ordinal[CONVGPU_MAX_DEVICES];
-    size_t allocations;  /* nodes that allocate */
+    bool keeps[CONVGPU_MAX_DEVICES]; /* of these bytes some that no node of it frees */
+    size_t allocations;              /* nodes that allocate */
     uint64_t work;       /* bytes that the instantiation takes for its nodes, at most; where it is made */
     uint64_t parameters; /* of these, for its kernels' */
 };

@@ -2,12 +2,14 @@
  *
  * Memory that graphs allocate when they are launched. A graph's allocation nodes take memory when the graph
  * is uploaded or launched, and launches are not hooked. So a device is charged, from the instantiation on,
- * with the larger of two figures: what all live executable graphs could take together, and what the driver
- * has reserved for graphs (which outlives them, until cuDeviceGraphMemTrim). The first is a bound: graphs
- * that are launched one after another share memory.
+ * with the larger of two figures: what all live executable graphs could take together, with what ended ones
+ * may have left, and what the driver has reserved for graphs (which outlives them, until
+ * cuDeviceGraphMemTrim). The first is a bound: graphs that are launched one after another share memory.
  *
- * `lock` guards the devices' figures; never held while paused. Not seen: allocations that no node frees when
- * their graph is destroyed.
+ * What no node of a graph frees stays allocated after it, and no other graph can take that. The driver counts
+ * it as reserved, together with what others can take: that is trimmed before anybody is refused.
+ *
+ * `lock` guards the devices' figures; never held while paused.
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
@@ -26,6 +28,7 @@ enum { RESERVED = 2 };
 struct device_graphs {
     CUdevice ordinal;
     uint64_t bound;   /* bytes that live executable graphs could take */
+    uint64_t left;    /* bytes that ended ones may have left allocated: no more than are reserved */
     uint64_t charged; /* at least `bound` */
     uint64_t asked;   /* of `charged`: not had yet */
 };
@@ -63,14 +66,17 @@ static uint64_t read_reserved(const struct device_graphs *graphs) {
 static void graph_settle(int device) {
     struct device_graphs *graphs = &devices[device];
     if (graphs->charged == 0) return;
-    uint64_t reserved = read_reserved(graphs);
-    uint64_t target = reserved > graphs->bound ? reserved : graphs->bound;
+    uint64_t reserved = read_reserved(graphs), had = graphs->charged - graphs->asked;
+    if (graphs->left > reserved) graphs->left = reserved;
+    uint64_t bound = graphs->bound + graphs->left, target = reserved > bound ? reserved : bound;
     if (target > graphs->charged) {
         if (headroom_take_fixed(device, target - graphs->charged)) graphs->charged = target;
         return;
     }
-    headroom_give(device, graphs->charged - target);
-    graphs->charged = target;
+    uint64_t surplus = graphs->charged - target;
+    if (surplus > had) surplus = had; /* what was asked for may never be had */
+    headroom_give(device, surplus);
+    graphs->charged -= surplus;
 }
 
 /* A bound is charged before a launch takes it. */
@@ -119,8 +125,10 @@ static CUresult graph_charge(struct instantiation *request, struct charge *watch
         struct charge charge = {.call = "cuGraphInstantiate", .device = device};
         if (request->contents.bound[device] == 0) continue;
         pthread_mutex_lock(&lock);
+        if (graphs->left > 0) graph_settle(device);
         graphs->bound += request->contents.bound[device];
-        uint64_t needed = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
+        uint64_t bound = graphs->bound + graphs->left;
+        uint64_t needed = bound > graphs->charged ? bound - graphs->charged : 0;
         graphs->charged += needed;
         graphs->asked += needed;
         pthread_mutex_unlock(&lock);
@@ -144,6 +152,7 @@ static void graph_enter(const struct instantiation *request, CUcontext context) 
         if (request->contents.bound[device] == 0) continue;
         struct allocation entry = {.address = key(request->exec, device),
                                    .size = request->contents.bound[device],
+                                   .form = request->contents.keeps[device],
                                    .device = (uint64_t)device,
                                    .context = (uint64_t)(uintptr_t)context >> 1};
         (void)allocations_insert(&execs, entry, &replaced); /* without memory for it, it stays charged */
@@ -302,6 +311,7 @@ CUresult hooked_cuGraphExecDestroy(CUgraphExec exec) {
             continue;
         }
         devices[device].bound -= entries[index].size;
+        if (entries[index].form) devices[device].left += entries[index].size;
         graph_settle(device);
     }
     pthread_mutex_unlock(&lock);

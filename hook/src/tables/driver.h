@@ -167,6 +167,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuGraphGetEdges_v2, (CUgraph graph, CUgraphNode * from, CUgraphNode * to, void *data, size_t *count))  \
     X(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, struct kernel_node * parameters))                    \
     X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr * address))                                \
     X(cuFuncGetParamInfo, (void *function, size_t index, size_t *offset, size_t *size))                      \
     X(cuKernelGetParamInfo, (void *kernel, size_t index, size_t *offset, size_t *size))                      \
     X(cuFuncGetAttribute, (int *value, int attribute, void *function))                                       \

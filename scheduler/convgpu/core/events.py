@@ -134,24 +134,12 @@ class SessionEnded(Record, frozen=True):
     kept: Mapping[str, int] = {}
 
 
-class Arrival(Record, frozen=True):
-    """When an allocation began to wait.
-
-    Attributes:
-        sequence: its place in the order of arrival.
-        since: seconds, on the clock of the events, when it began to wait.
-    """
-
-    sequence: int
-    since: float
-
-
 class AllocationRequested(Record, frozen=True):
     """A process needs `size` bytes that its headroom does not hold; `request` numbers the answer.
 
     Attributes:
         is_context: for a CUDA context, so that the process will need more.
-        arrival: it was rejected for what is gone by now, and has its place again; None for a new one.
+        is_looked_at: as after AllocationLookedAt.
     """
 
     session: int
@@ -159,7 +147,14 @@ class AllocationRequested(Record, frozen=True):
     device: str
     size: int
     is_context: bool = False
-    arrival: Arrival | None = None
+    is_looked_at: bool = False
+
+
+class AllocationLookedAt(Record, frozen=True):
+    """The answer to LookAt: what the container is charged with now is there, as far as anybody can tell."""
+
+    session: int
+    request: int
 
 
 class AllocationWithdrawn(Record, frozen=True):
@@ -259,6 +254,7 @@ Event = (
     | SessionReconnected
     | SessionEnded
     | AllocationRequested
+    | AllocationLookedAt
     | AllocationWithdrawn
     | AllocationReturned
     | MemoryFreed
@@ -286,15 +282,21 @@ class Accept(Record, frozen=True):
 
 
 class Reject(Record, frozen=True):
-    """Answer a request: it is rejected.
-
-    `arrival`: of one that exceeds a limit only with what its container is charged with; that may be gone by now.
-    """
+    """Answer a request: it is rejected."""
 
     session: int
     request: int
     reason: RejectReason
-    arrival: Arrival | None = None
+
+
+class LookAt(Record, frozen=True):
+    """Look whether what a container is charged with on a device is there: a request exceeds its limit only with that.
+
+    It keeps its place, and is decided on when AllocationLookedAt has come.
+    """
+
+    session: int
+    request: int
 
 
 class Lease(Record, frozen=True):
@@ -346,7 +348,9 @@ class HistoryEntry(Record, frozen=True):
     reason: str | None = None
 
 
-Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect | PlacementEffect
+Effect = (
+    Accept | Reject | LookAt | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect | PlacementEffect
+)
 
 
 def cause_of(session: int, request: int = 0) -> str:

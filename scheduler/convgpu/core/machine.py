@@ -335,6 +335,9 @@ class Machine:
                 self._check_leases(name, device, account)
         if any(pending.event.session not in self._state.sessions for pending in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
+        doubted = [one for container in self._state.containers.values() for one in container.doubted.values()]
+        if any(pending.event.session not in self._state.sessions for pending in doubted):
+            raise InvariantBrokenError("an allocation of an ended session is looked at")
         if not self._state.queue.are_of_holders(self._ledger.holders):
             raise InvariantBrokenError("what waits is not ordered by who holds memory")
         self._state.now = now

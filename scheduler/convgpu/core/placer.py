@@ -139,6 +139,7 @@ class Placer:
         for waiting, drop in (
             (container.pending, self._state.dequeue),
             (container.deferred, self._state.drop_deferred),
+            (container.doubted, self._state.drop_doubted),
         ):
             for pending in [pending for pending in waiting.values() if pending.device in devices]:
                 drop(pending)
@@ -149,7 +150,8 @@ class Placer:
         """Return whether a container is to be placed anew for its next process: what waits would wait in vain then."""
         container, accounts = self._state.containers[name], self._ledger.accounts[name]
         is_drained = _was_chosen(container) and not self._state.drained.isdisjoint(accounts)
-        return is_drained and not container.pending and self._holds_nothing(name) and not self._state.recovering
+        waits = container.pending or container.doubted
+        return is_drained and not waits and self._holds_nothing(name) and not self._state.recovering
 
     def _holds_nothing(self, name: str) -> bool:
         return not any(account.leased or account.charged for account in self._ledger.accounts[name].values())

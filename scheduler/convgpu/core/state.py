@@ -41,6 +41,8 @@ class Container:
         placement: where it is now, None while nothing is chosen, and for a container without a choice.
         pending: its allocations without an answer that no grant holds, by sequence.
         deferred: those that are leased and wait for room on the card, by sequence.
+        doubted: those that exceed a limit with what the container is charged with, while it is looked whether that is
+            there, by sequence; they are in no queue.
     """
 
     order: int
@@ -59,6 +61,7 @@ class Container:
     offer: dict[str, int] = field(default_factory=dict)
     placement: Placement | None = None
     deferred: dict[int, PendingAllocation] = field(default_factory=dict)
+    doubted: dict[int, PendingAllocation] = field(default_factory=dict)
 
     def is_missing(self, *, runs: bool) -> bool:
         """Return whether its gang cannot start without it; `runs`: others of the gang run already."""
@@ -209,6 +212,14 @@ class State:
         self.undefer(pending)
         self.ledger.lease(pending.container, pending.device, pending.event.session, -pending.size)
 
+    def doubt(self, pending: PendingAllocation) -> None:
+        """Have one wait, in no queue, while it is looked whether what is in its way is there."""
+        self.containers[pending.container].doubted[pending.sequence] = pending
+
+    def drop_doubted(self, pending: PendingAllocation) -> None:
+        """End that."""
+        del self.containers[pending.container].doubted[pending.sequence]
+
     def drop_pending(self, container: str, session: int) -> list[PendingAllocation]:
         """Drop and return the allocations of a session that can receive no answer any more."""
         dropped = [p for p in self.containers[container].pending.values() if p.event.session == session]
@@ -217,7 +228,10 @@ class State:
         deferred = [p for p in self.containers[container].deferred.values() if p.event.session == session]
         for pending in deferred:
             self.drop_deferred(pending)
-        return dropped + deferred
+        doubted = [p for p in self.containers[container].doubted.values() if p.event.session == session]
+        for pending in doubted:
+            self.drop_doubted(pending)
+        return dropped + deferred + doubted
 
     def move_pending(self, container: str, replaced: int, session: int) -> None:
         """Keep the age of a replaced session's allocations for its successor, which sends them again."""

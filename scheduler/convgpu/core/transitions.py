@@ -201,6 +201,10 @@ class Transitions:
         self._allocator.request(event)
 
     @apply.register
+    def _go_on_with_allocation(self, event: e.AllocationLookedAt) -> None:
+        self._allocator.go_on(event)
+
+    @apply.register
     def _free_memory(self, event: e.MemoryFreed) -> None:
         self._headroom.take_freed(event)
 

@@ -58,6 +58,7 @@ class SimulatedHost:
         placements: of the containers for which devices are chosen now.
         displaced: reports of chosen devices that are lost or were drained.
         moves: effects about memory that leaves, which whoever drives this host carries out and takes away.
+        looks: what the machine is to be told when it was looked; `looks_at_once`: it is told at the end of each step.
         after_take: called after headroom was taken and before the machine is told, as another thread may run then.
     """
 
@@ -77,6 +78,8 @@ class SimulatedHost:
         self.limit_changes: list[e.LimitInForce] = []
         self.displaced: list[Displaced] = []
         self.moves: list[r.ResidencyEffect] = []
+        self.looks: list[e.AllocationLookedAt] = []
+        self.looks_at_once = True
         self.after_take: Callable[[], None] = _no_other_thread
         self._last_number = 0
 
@@ -85,6 +88,12 @@ class SimulatedHost:
     def dispatch(self, event: e.Event) -> None:
         """Let the machine handle an event and what follows from it."""
         self._handle(event)
+        while self.looks and self.looks_at_once:
+            self._handle(self.looks.pop(0))
+
+    def tell_looked(self, place: int = 0) -> None:
+        """Tell the machine that it was looked for one of the requests."""
+        self.dispatch(self.looks.pop(place))
 
     def _handle(self, event: e.Event) -> None:
         step = self.machine.handle(event, self.now)
@@ -108,6 +117,8 @@ class SimulatedHost:
             case e.Reject():
                 del self.pending[effect.request]
                 self.answers[effect.request] = effect
+            case e.LookAt(session, request):
+                self.looks.append(e.AllocationLookedAt(session, request))
             case e.Lease(session, device, size):
                 self.processes[session].headroom[device] += size
             case e.NotifyOnFree(session, device, armed):
@@ -270,7 +281,7 @@ class SimulatedHost:
             self.dispatch(e.CapacityChanged(device, figures.capacity))
         self.previous += [self.adopted.get(session, process) for session, process in self.processes.items()]
         self.adopted = {}
-        self.processes, self.pending, self.unsettled = {}, {}, {}
+        self.processes, self.pending, self.unsettled, self.looks = {}, {}, {}, []
         for name, terms in self.terms.items():
             accounts = before.accounts[name]
             limits = {**old.offer(name), **{device: account.limit for device, account in accounts.items()}}

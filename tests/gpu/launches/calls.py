@@ -44,6 +44,24 @@ class KernelNode(ctypes.Structure):
     )
 
 
+class PoolProperties(ctypes.Structure):
+    """CUmemPoolProps."""
+
+    _fields_ = (
+        *((name, c_int) for name in ("kind", "handles", "location", "ordinal")),
+        *(("security", c_void_p), ("most", c_size_t), ("rest", c_uint64 * 7)),
+    )
+
+
+class AllocationNode(ctypes.Structure):
+    """CUDA_MEM_ALLOC_NODE_PARAMS."""
+
+    _fields_ = (
+        *(("pool", PoolProperties), ("access", c_void_p), ("access_count", c_size_t)),
+        *(("size", c_size_t), ("address", c_uint64)),
+    )
+
+
 class ConditionalNode(ctypes.Structure):
     """CUgraphNodeParams of a conditional node."""
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from ctypes import byref, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 import images
-from calls import Answer, ConditionalNode, Cuda, KernelNode
+from calls import AllocationNode, Answer, ConditionalNode, Cuda, KernelNode, PoolProperties
 
 SMALL = 4 << 10
 MULTIPROCESSORS = 1  # CU_DEV_RESOURCE_TYPE_SM
 CONDITIONAL, IF = 13, 0  # CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_COND_TYPE_IF
+PINNED, DEVICE = 1, 1  # CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE
 OWN = c_void_p(2)  # CU_STREAM_PER_THREAD
 SMALL_STACK = 256 << 10
 
@@ -117,6 +118,27 @@ def widened(cuda: Cuda, count: str, way: str) -> Iterator[Answer]:
         answers.sort(key=lambda answer: -answer[1])
     cuda.parameters = parameters
     return iter(answers)
+
+
+def abandoned(cuda: Cuda, count: str, size: str, way: str) -> Iterator[Answer]:
+    """Launch and destroy graphs that allocate so many bytes each; they are freed in the graph, afterwards, or never."""
+    for _ in range(int(count)):
+        made, instance, node = c_void_p(), c_void_p(), c_void_p()
+        wanted = AllocationNode(pool=PoolProperties(PINNED, 0, DEVICE, 0), size=int(size))
+        cuda.must("cuGraphCreate", byref(made), 0)
+        cuda.must("cuGraphAddMemAllocNode", byref(node), made, None, c_size_t(0), byref(wanted))
+        address = c_uint64(wanted.address)
+        if way == "freed":
+            cuda.must("cuGraphAddMemFreeNode", byref(c_void_p()), made, byref(node), c_size_t(1), address)
+        result = cuda.call("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+        if result != 0:
+            break
+        cuda.must("cuGraphLaunch", instance, None)
+        cuda.must("cuCtxSynchronize")
+        cuda.must("cuGraphExecDestroy", instance)
+        if way == "later":
+            cuda.must("cuMemFree_v2", address)
+    yield "cuGraphInstantiate", result
 
 
 def elsewhere(cuda: Cuda) -> Iterator[Answer]:

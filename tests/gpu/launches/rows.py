@@ -2,6 +2,7 @@
 
     tests/gpu/launches/run                                       # on a GPU host with nobody else on the card, as root
     CONVGPU_DEVICES=simulated:16GiB tests/gpu/launches/run       # a rehearsal without a card
+    python3 tests/gpu/launches/rows.py [WAY...]                  # some rows, as `abandoned`; all without one
 
 One line a row: what was answered, what the card lost at most and in the end, by NVML's count of the whole card, and the
 limit. The exit status is 1 if a row is wrong. It never takes more than 8 GiB.
@@ -90,6 +91,9 @@ ROWS = [
     Row("ten executable graphs of 5,000 kernels side by side", "executables 5000 beside 10"),
     Row("an executable graph of 15,000 in the body of a conditional node", "bodies 15000"),
     Row("the same of 100", "bodies 100", refused=False),
+    Row("graphs of 300 MiB that nobody frees, launched and destroyed", f"abandoned 12 {300 * MIB} never"),
+    Row("the same, freed afterwards", f"abandoned 12 {300 * MIB} later", refused=False),
+    Row("the same, freed by a node", f"abandoned 12 {300 * MIB} freed", refused=False),
     Row("ten of 5,000 kernels one after the other", "executables 5000 chained 10", refused=False),
     Row("kernels of 30,000 of them updated to 30 kB of parameters", "widened 30000 all", only_on_cards=True),
     Row("the same, one by one", "widened 60000 each", only_on_cards=True),
@@ -221,6 +225,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES) as daemon:
         card = Card(None if DEVICES == "nvml" else Path(scratch) / "d/driver")
         rows = [row for row in ROWS if DEVICES == "nvml" or not row.only_on_cards]
+        rows = [row for row in rows if row.way.split()[0] in sys.argv[1:]] or rows
         wrong = try_all(daemon, card, rows)
     print(f"{wrong} of {len(rows)} rows wrong")
     return 1 if wrong else 0

@@ -305,6 +305,7 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
     "graph": graphs.graph,
     "capture": graphs.capture,
     "executables": graphs.executables,
+    "abandoned": graphs.abandoned,
     "bodies": graphs.bodies,
     "elsewhere": graphs.elsewhere,
     "green": graphs.green,

@@ -57,6 +57,48 @@ def test_what_the_driver_keeps_for_graphs_stays_charged(session: Session) -> Non
     assert charged(session) == 0
 
 
+def run_and_destroy(session: Session, size: int) -> int:
+    """A graph that frees nothing is launched and destroyed; return its address."""
+    graph = call(session, "graph").number
+    address = call(session, f"addalloc {graph} {size} 0").number
+    executable = call(session, f"instantiate {graph} 3").number
+    call(session, f"launch {executable} 0")
+    call(session, f"destroyexec {executable}")
+    return address
+
+
+def test_what_a_graph_leaves_allocated_stays_beside_others(session: Session) -> None:
+    """A program had 4,366 MiB with a limit of 1,500: the next graph was taken to use what the last had left."""
+    run_and_destroy(session, 96 * MIB)
+    assert charged(session) == 96 * MIB
+    graph = call(session, "graph").number
+    call(session, f"addalloc {graph} {64 * MIB} 0")
+    executable = call(session, f"instantiate {graph} 3").number
+    assert charged(session) == 160 * MIB
+    call(session, f"destroyexec {executable}")  # it was not launched
+    assert charged(session) == 96 * MIB
+
+
+@pytest.mark.parametrize("is_freed", [False, True])
+def test_what_graphs_left_and_is_free_is_given_back_before_one_is_refused(session: Session, is_freed: bool) -> None:
+    addresses = [run_and_destroy(session, GIB) for _graph in range(3)]
+    assert charged(session) == 3 * GIB
+    for address in addresses if is_freed else ():
+        assert call(session, f"free {address}").code == SUCCESS
+    graph = call(session, "graph").number
+    call(session, f"addalloc {graph} {2 * GIB} 0")
+    session.program.begin(f"instantiate {graph} 3")
+    if is_freed:
+        assert session.program.result().code == SUCCESS
+        assert charged(session) == 2 * GIB
+    else:
+        request, message = session.peer.receive()
+        assert message == Allocate(0, 2 * GIB, "cuGraphInstantiate")
+        session.peer.send(Rejected(Reason.LIMIT, 4 * GIB, 3 * GIB), request)
+        assert session.program.result().code == OUT_OF_MEMORY
+        assert charged(session) == 3 * GIB
+
+
 def test_several_graphs_may_run_together(session: Session) -> None:
     executables = [instantiate(session, 32 * MIB) for _graph in range(3)]
     assert charged(session) == 96 * MIB
@@ -86,17 +128,12 @@ def test_a_captured_allocation_is_charged_with_its_graph(session: Session) -> No
     assert charged(session) == 0
 
 
-def test_launches_beyond_the_bound_are_noticed(session: Session) -> None:
+def test_what_a_graph_left_is_charged_while_another_one_runs(session: Session) -> None:
     """What a graph allocates and does not free lives on without it, and cannot serve the next one."""
-    graph = call(session, "graph").number
-    call(session, f"addalloc {graph} {32 * MIB} 0")
-    leaking = call(session, f"instantiate {graph} 3").number
-    call(session, f"launch {leaking} 0")
-    call(session, f"destroyexec {leaking}")
-    assert charged(session) == 32 * MIB
+    run_and_destroy(session, 32 * MIB)
     executable = instantiate(session, 32 * MIB)
     call(session, f"launch {executable} 0")
-    assert charged(session) == 32 * MIB
+    assert charged(session) == 64 * MIB
     call(session, f"destroyexec {executable}")
     assert charged(session) == 64 * MIB
     call(session, "trimgraphs 0")

@@ -297,7 +297,7 @@ def test_a_container_that_is_charged_its_whole_limit_is_rejected_although_it_lea
     a = host.start("a")
     host.dispatch(e.UnleasedMemory("a", "gpu", 8))
     asked = host.allocate(a, 3)
-    assert host.answers[asked] == e.Reject(a, asked, RejectReason.LIMIT, e.Arrival(3, 0.0))
+    assert host.answers[asked] == e.Reject(a, asked, RejectReason.LIMIT)
     host.check()
 
 

@@ -92,20 +92,20 @@ class Allocator:
     def _pend(self, event: e.AllocationRequested, name: str) -> PendingAllocation:
         container = self._state.containers[name]
         before = self._state.resume(event)
-        arrival = before.view if before else event.arrival or e.Arrival(self._state.next_arrival(), self._state.now)
         view = WaitingAllocation(
-            sequence=arrival.sequence,
+            sequence=before.sequence if before else self._state.next_arrival(),
             container=name,
             container_order=container.order,
             device=event.device,
             request=event.request,
             size=event.size,
             is_context=event.is_context,
-            since=arrival.since,
+            since=before.view.since if before else self._state.now,
             priority=container.priority,
             head_start=head_start(container.priority, self._state.starvation_timeout),
         )
-        return PendingAllocation(event, view, deadline_of(self._state, name, view.since))
+        deadline = deadline_of(self._state, name, view.since)
+        return PendingAllocation(event, view, deadline, is_looked_at=event.is_looked_at)
 
     # -- serving -----------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Allocator:
         while (pending := self.next()) is not None:
             self._state.dequeue(pending)
             if self._exceeds_limit(pending):
-                self._reject(pending, RejectReason.LIMIT)
+                self._reject_or_doubt(pending)
             else:
                 self._grant(pending)
                 self._accept(pending)
@@ -203,6 +203,7 @@ class Allocator:
             for pending in self._state.containers[name].pending.values():
                 if self._exceeds_limit(pending) or self._may_use_idle_grant(pending):
                     return pending
+                pending.is_looked_at = False  # what it is charged with later is not
         return None
 
     def _may_use_idle_grant(self, pending: PendingAllocation) -> bool:
@@ -252,6 +253,29 @@ class Allocator:
 
     # -- rejections --------------------------------------------------------------------------------------
 
+    def _reject_or_doubt(self, pending: PendingAllocation) -> None:
+        """Reject what exceeds its limit; if only what the container is charged with is in its way, have it looked at.
+
+        The audit charges what it found, and that may be gone by now.
+        """
+        account = self._state.account(pending)
+        if pending.is_looked_at or not account.charged or account.leased + pending.size > account.limit:
+            self._reject(pending, RejectReason.LIMIT)
+            return
+        self._state.doubt(pending)
+        self._step.add(e.LookAt(pending.event.session, pending.event.request))
+
+    def go_on(self, event: e.AllocationLookedAt) -> None:
+        """Let one that was looked at wait where it did; it is rejected if what it exceeds its limit with is there."""
+        name = self._state.sessions.get(event.session, "")
+        doubted = self._state.containers[name].doubted.values() if name else ()
+        for pending in [one for one in doubted if one.event.request == event.request]:
+            self._state.drop_doubted(pending)
+            pending.is_looked_at, pending.deadline = True, deadline_of(self._state, name, pending.view.since)
+            self._state.enqueue(pending)
+            self._headroom.arm([name])
+            self._headroom.take_nearest(name, pending.device)
+
     def reject_expired(self) -> None:
         """Reject the allocations whose container's `wait` has run out, or whose gang has not come."""
         state = self._state
@@ -279,6 +303,7 @@ class Allocator:
         for waiting, drop in (
             (container.pending, self._state.dequeue),
             (container.deferred, self._state.drop_deferred),
+            (container.doubted, self._state.drop_doubted),
         ):
             for pending in list(waiting.values()):
                 if (pending.event.session, pending.event.request) == (event.session, event.request):
@@ -299,7 +324,7 @@ class Allocator:
             for pending in list(self._state.containers[name].pending.values()):
                 if pending.device == device and account.held + pending.size > account.limit:
                     self._state.dequeue(pending)
-                    self._reject(pending, RejectReason.LIMIT)
+                    self._reject_or_doubt(pending)
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -334,18 +359,8 @@ class Allocator:
         self._record(pending, EventKind.GRANTED if pending.is_paused else EventKind.ACCEPTED)
 
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
-        arrival = (
-            e.Arrival(pending.sequence, pending.view.since) if self._is_charge_in_the_way(pending, reason) else None
-        )
-        self._step.add(e.Reject(pending.event.session, pending.event.request, reason, arrival))
+        self._step.add(e.Reject(pending.event.session, pending.event.request, reason))
         self._record(pending, EventKind.REJECTED, reason)
-
-    def _is_charge_in_the_way(self, pending: PendingAllocation, reason: RejectReason) -> bool:
-        """Return whether it would not exceed its limit without what its container is charged with."""
-        if reason is not RejectReason.LIMIT:
-            return False
-        account = self._state.account(pending)
-        return account.leased + pending.size <= account.limit < account.held + pending.size
 
     def record_deferred(self) -> None:
         """Record that allocations which wait for room on the card are paused."""
@@ -357,7 +372,7 @@ class Allocator:
 
     def _record_pauses(self) -> None:
         for pending in self._state.unrecorded:
-            if pending.sequence in self._state.queue:
+            if pending.sequence in self._state.queue and not pending.is_paused:
                 self._record(pending, EventKind.PAUSED)
                 pending.is_paused = True
         self._state.unrecorded.clear()

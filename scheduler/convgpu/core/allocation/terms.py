@@ -53,6 +53,8 @@ def change_terms(state: State, event: TermsChanged) -> None:
             view = replace(pending.view, priority=event.priority, head_start=ahead)
             queue.change_terms(pending, view, deadline_of(state, event.container, view.since))
             state.ledger.changes.release((pending.device,))
+    for pending in container.doubted.values():
+        pending.view = replace(pending.view, priority=event.priority, head_start=ahead)
     if has_moved:
         state.ledger.claimants.forget_backfilled()
         state.ledger.changes.release(state.ledger.capacity)

@@ -22,6 +22,7 @@ class PendingAllocation:
         is_paused: the history says that it was paused.
         passes_overdue: it was chosen although overdue allocations come first, because it cannot delay them.
         limit: of its container on its device, for the order of the queue.
+        is_looked_at: it was looked just now whether what its container is charged with is there.
     """
 
     event: e.AllocationRequested
@@ -30,6 +31,7 @@ class PendingAllocation:
     is_paused: bool = False
     passes_overdue: bool = False
     limit: int = 0
+    is_looked_at: bool = False
 
     @property
     def sequence(self) -> int:

@@ -2,29 +2,25 @@
 
 import asyncio
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import or_
+from functools import partial
 from typing import Final
 
 from convgpu.core.audit.attribution import (
-    ALL,
     Attribution,
     Kept,
     MemorySample,
     Owner,
     attribute,
-    beyond,
-    claim,
-    uncounted,
 )
 from convgpu.core.audit.listed import ListedProcesses, Listing, ProcessFacts
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
+from convgpu.daemon.audit.doubts.claims import Claims
 from convgpu.daemon.audit.doubts.driver_users import DriverUsers
 from convgpu.daemon.audit.doubts.ended_processes import NOBODY_TELLS, EndedProcesses
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -34,8 +30,6 @@ from convgpu.daemon.system.procfs import is_alive, start_time
 
 # Seconds for what takes some milliseconds.
 _LEARNING: Final = 0.5
-# Seconds in which three searches for memory of dead ones begin (doubts/unseen.py).
-_SEARCHES: Final = 1.5
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
 
@@ -58,6 +52,15 @@ class Unlimited:
     size: int
     pids: AbstractSet[int]
     pid: int = 0
+
+
+@dataclass(slots=True)
+class _Latest:
+    """A sample with what it lists; `claimed`: with what was claimed of what is nobody's."""
+
+    sample: MemorySample
+    listing: Listing
+    claimed: Listing | None = None
 
 
 class Attributor:
@@ -85,18 +88,13 @@ class Attributor:
         self._users = DriverUsers(control)
         self._origins = ended.origins
         self._namespaces = ended.namespaces
-        self._unseen = ended.unseen
+        self.claims = Claims(ended.unseen, self._runs)
         self._stays, self._stays_of = ended.stays, ended.stays_of
         self._counted = ended.counted
-        self._nobodys: dict[str, int] = {}  # listed for dead ones of nobody, and what was claimed, by device
-        self._unseens: dict[str, int] = {}  # of dead ones, and listed for nobody, likewise
-        self._unlisted: dict[str, int] = {}  # in use, and listed for nobody, likewise
-        self._dead_lately: defaultdict[str, deque[tuple[float, Counter[str]]]] = defaultdict(deque)  # likewise, when
-        self._own: dict[str, int] = {}  # what the driver takes for itself, likewise
         self._listed = ListedProcesses()
         self._owners: dict[int, tuple[int, Owner]] = {}  # the starts of processes, and whose they are, as last seen
         self._learned: dict[str, MemorySample] = {}  # the last by device that was asked about
-        self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
+        self._latest: dict[str, _Latest] = {}  # by device
 
     def index(self) -> ProcessIndex:
         """Return the index of processes as of now; for one audit or one refused allocation."""
@@ -111,10 +109,7 @@ class Attributor:
             with suppress(OSError):  # TimeoutError too; who reads at intervals says what is wrong
                 await asyncio.wait_for(in_daemon_thread(self._origins.catch_up), _LEARNING)
         await self._look(samples)
-        if self._unseen is not None:
-            devices = self._nobodys.keys() | self._unlisted.keys()
-            nobodys = {each: self._nobodys.get(each, 0) + self._unlisted.get(each, 0) for each in devices}
-            self._unseen.follow(nobodys, self.index())
+        self.claims.follow(self.index)
         told = list(samples)
         if self._namespaces is not None:
             index = self.index()
@@ -123,16 +118,6 @@ class Attributor:
             told = await self._namespaces.ask(samples, doubts, remembered)
         self._learned |= {sample.device: sample for sample in told}
         return told
-
-    def see_unlisted(self, device: str, size: int, own: int) -> None:
-        """Take how many bytes of a device are in use for certain, and the driver lists nobody with them.
-
-        Args:
-            device: UUID.
-            size: but for the driver's own.
-            own: what the driver takes for itself, in bytes.
-        """
-        self._unlisted[device], self._own[device] = size, own
 
     async def _look(self, samples: Sequence[MemorySample]) -> None:
         """Look at who uses the driver, where it matters: what that takes, nobody waits for."""
@@ -158,10 +143,6 @@ class Attributor:
         """Return what a session may have on a device: what is on the host, it may not have there as well."""
         out, returning = self._machine.on_host(session, device)
         return max(self._machine.lease(session, device) - out + returning, 0)
-
-    async def confirm(self, device: str) -> Mapping[Owner, int]:
-        """Return what the dead hold of a device whom searches found, and who was asked about once more just now."""
-        return await self._unseen.confirm(device) if self._unseen is not None else {}
 
     def attribute(
         self, sample: MemorySample, leases: Leases, index: ProcessIndex, found: Mapping[Owner, int] | None = None
@@ -194,59 +175,26 @@ class Attributor:
     def _tell_apart(
         self, sample: MemorySample, index: ProcessIndex, found: Mapping[Owner, int] | None = None
     ) -> Listing:
-        """Return what a sample lists, by the living and by the dead; the same for each question about it."""
+        """Return what a sample lists, by the living and by the dead; the same for each question about it.
+
+        Somebody else may ask about the same sample: what was confirmed for one is nothing for others.
+        """
         latest = self._latest.get(sample.device)
-        if latest is None or latest[0] is not sample:
+        if latest is None or latest.sample is not sample:
             facts, is_learned = self._facts(sample, index), self._learned.get(sample.device) is sample
             listing = self._listed.update(sample, facts, time.monotonic(), stores=is_learned)
-            listing = self._claim(sample, listing, facts, found)
-            latest = self._latest[sample.device] = (sample, listing)
-        return latest[1]
+            latest = self._latest[sample.device] = _Latest(sample, listing)
+        listing = latest.listing
+        if found is not None or latest.claimed is None:
+            managed = partial(self._managed, sample, listing.held, listing.kept)
+            claimed = self.claims.add(sample, listing, managed, found)
+            if found is not None:
+                return claimed
+            latest.claimed = claimed
+        return latest.claimed
 
-    def unseen_on(self, device: str) -> int:
-        """Return the bytes of a device that are of dead ones for certain, and listed for nobody: nobody maps them."""
-        return self._unseens.get(device, 0)
-
-    def _claim(
-        self, sample: MemorySample, listing: Listing, facts: ProcessFacts, found: Mapping[Owner, int] | None
-    ) -> Listing:
-        """Return what is listed, with what was found of dead processes that nobody saw.
-
-        What was asked about once more, for somebody's allocation, changes nothing for others: the last search does.
-        """
-        device, kept = sample.device, listing.kept
-        nobodys = sum(one.size for one in kept if not one.owner.is_known)
-        if self._unseen is None or device not in self._own:
-            self._nobodys[device], self._unseens[device] = nobodys, 0
-            return listing
-        is_confirmed, found = found is not None, self._unseen.found(device) if found is None else found
-        found = {owner: size for owner, size in found.items() if size and facts.runs(owner.volume or "")}
-        found = beyond(kept, found, self._listed_lately(device, kept))
-        listed = [*listing.held.values(), *(one.size for one in kept)]
-        known = sum(listed) + uncounted(listed) + self._own[device]
-        known += self._managed(sample, listing.held, kept)
-        claimed = claim(kept, found, max(sample.used - known, 0))
-        if not is_confirmed:
-            self._unseens[device] = max(sum(size for size in found.values() if size < ALL) - nobodys, 0)
-            # Without the claims it would be nobody's still: so it is searched for.
-            self._nobodys[device] = nobodys + sum(one.size for one in claimed) - sum(one.size for one in kept)
-        return replace(listing, kept=claimed)
-
-    def _listed_lately(self, device: str, kept: Sequence[Kept]) -> Mapping[str, int]:
-        """Return the most that was listed for dead ones of each volume since the searches began whose findings count.
-
-        What is freed is not listed at once, and found until the next search: it would be claimed from what is nobody's
-        of others.
-        """
-        now, sizes = time.monotonic(), Counter[str]()
-        for one in kept:
-            if one.owner.volume is not None and not one.is_left:
-                sizes[one.owner.volume] += one.size
-        rows = self._dead_lately[device]
-        rows.append((now, sizes))
-        while rows[0][0] < now - _SEARCHES:
-            rows.popleft()
-        return reduce(or_, (each for _, each in rows))
+    def _runs(self, name: str, device: str) -> bool:
+        return self._machine.runs(name) and self._machine.account(name, device) is not None
 
     def _facts(self, sample: MemorySample, index: ProcessIndex) -> ProcessFacts:
         device, starts = sample.device, sample.starts
@@ -272,13 +220,12 @@ class Attributor:
                 leases.append(self.leases(starts.keys() & index.by_pid.keys()))
             return leases[0].get((pid, device), 0)
 
-        def runs(name: str) -> bool:
-            return self._machine.runs(name) and self._machine.account(name, device) is not None
-
         def uses(pid: int) -> bool | None:
             return self._users.uses(pid, starts[pid])
 
-        return ProcessFacts(owner_of, origin_of, lease_of, runs, uses, self._users.keeps)
+        return ProcessFacts(
+            owner_of, origin_of, lease_of, lambda name: self._runs(name, device), uses, self._users.keeps
+        )
 
     def _owner_of(self, pid: int, start: int, index: ProcessIndex) -> Owner:
         """Return whose a process is; not known if it has ended by now: answers can take some seconds."""
@@ -309,21 +256,14 @@ class Attributor:
             found[name] = sum(min(size, sizes[pid]) for pid, size in self._stays_of(name, device).items())
         return found
 
+    def note_dead(self, sample: MemorySample, index: ProcessIndex) -> None:
+        """Note what a look of the audit lists of dead processes."""
+        self._tell_apart(sample, index)
+        self.claims.note(sample.device, self._latest[sample.device].listing.kept)
+
     def claimed(self, sample: MemorySample, index: ProcessIndex) -> tuple[Counter[str], Counter[str]]:
-        """Return what containers hold in a sample only because a search found it, and what is listed of their dead.
-
-        In bytes, but for those who disturb the searches: nothing will tell what they have.
-        """
-        claims, listed = Counter[str](), Counter[str]()
-        found = self._unseen.found(sample.device) if self._unseen is not None else {}
-        for one in self._tell_apart(sample, index).kept:
-            if one.owner.volume is not None and not one.is_left and (one.pid or found.get(one.owner, 0) < ALL):
-                (listed if one.pid else claims)[one.owner.volume] += one.size
-        return claims, listed
-
-    def found_since(self, volume: str, device: str, since: float) -> int | None:
-        """Return what `UnseenMemory.found_since` does."""
-        return self._unseen.found_since(volume, device, since) if self._unseen is not None else 0
+        """Return what `Claims.told` does of a sample."""
+        return self.claims.told(sample.device, self._tell_apart(sample, index).kept)
 
     def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
         """Return what containers hold of a device without a limit there, and programs of the host's."""
@@ -355,7 +295,7 @@ class Attributor:
         choice, offer = self._machine.choice(name), self._machine.offer(name)
         if self._machine.accounts(name) or choice is None:
             return False
-        held = {device: _held_by(name, listing) for device, (_, listing) in self._latest.items()}
+        held = {device: _held_by(name, latest.listing) for device, latest in self._latest.items()}
         used = {device for device, size in held.items() if size}
         if any(held[device] > offer.get(device, 0) for device in used):
             return False

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -62,6 +62,7 @@ class Audit:
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
         self._taken = TakenReserves()
         self._claimed = ClaimedOveruse()
+        self._claims: dict[str, tuple[float, Counter[str]]] = {}  # by device, when it was looked last
         self._unsettled_since: dict[str, float] = {}  # of devices where something settled at each audit
         self._found = Findings()  # in the last audit
         self._random = SystemRandom()
@@ -137,6 +138,8 @@ class Audit:
 
     def _see(self, sample: MemorySample, index: ProcessIndex) -> None:
         """Show the enforcement who has no limit, and what was left behind."""
+        self._attributor.note_dead(sample, index)
+        self._claims[sample.device] = sample.answered, self._attributor.claimed(sample, index)[0]
         found, left = self._attributor.without_limit(sample, index), self._attributor.left_behind(sample, index)
         self._enforcement.see(sample.device, found, left)
 
@@ -187,7 +190,7 @@ class Audit:
         lasting_size = min(attribution.unattributed, before.unattributed) if before is not None and is_settled else 0
         own = self._capacities.least[device]
         self._enforcement.see_unlisted(device, max(lasting_size - own, 0))
-        self._attributor.see_unlisted(device, max(lasting_size - own, 0), own)
+        self._attributor.claims.see_unlisted(device, max(lasting_size - own, 0), own)
 
     def _find_unleased(
         self, device: str, attribution: Attribution, forgers: AbstractSet[str], *, at_once: bool
@@ -236,7 +239,7 @@ class Audit:
                 over[name] = size
                 doubtful |= {name: of_dead[name] + excess} if excess <= claims[name] else {}
         certain = {(name, device) for name in over if name not in doubtful}
-        rows = certain | self._claimed.judge(device, doubtful, sample.answered, self._attributor.found_since)
+        rows = certain | self._claimed.judge(device, doubtful, sample.answered, self._attributor.claims.found_since)
         self._report.over[device] = {name: over[name] for name, _ in rows}
         return rows
 
@@ -245,13 +248,23 @@ class Audit:
         takers: set[OveruseRow] = set()
         for device in ledger.devices:
             left = self._outliving.charged(device)  # it was leased before
-            charges = ((name, account.charged - left.get(name, 0)) for name, account in ledger.on(device).items())
+            accounts = ledger.on(device).items()
+            charges = ((name, max(one.charged - left[name], self._found_again(device, name))) for name, one in accounts)
             charged = {name: size for name, size in charges if size > 0}
             lacks = self._driver.machine.is_reserved_taken(device)
             before = self._before.get(device)
             tolerated = before.tolerated if before is not None else {}
             takers |= {(name, device) for name in self._taken.find(device, charged, tolerated, lacks=lacks)}
         return takers
+
+    def _found_again(self, device: str, name: str) -> int:
+        """Return what a search found of a container in the last look, and a later one, too.
+
+        Whoever asks for memory has it counted again, and who hands it from one dead process to the next is charged
+        with none of it then.
+        """
+        at, claims = self._claims.get(device, (0.0, Counter[str]()))
+        return min(claims[name], self._attributor.claims.found_since(name, device, at) or 0) if claims[name] else 0
 
     def _charge(self, device: str, unleased: Mapping[str, int], accounts: Mapping[str, AccountView]) -> None:
         """Charge containers with their unleased memory, or with none any more."""

@@ -15,7 +15,8 @@ from convgpu.daemon.audit.attributor import Attributor, Leases
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.outliving import OutlivingMemory
 
-# Seconds from one count on a device to the next. Whoever is refused again and again must leave time for all others.
+# Seconds from one count on a device to the next at least; of those that take long, twice as many. Whoever is refused
+# again and again must leave time for all others.
 _STEP: Final = 0.1
 
 TakeSamples = Callable[[AbstractSet[str]], Awaitable[tuple[list[MemorySample], Leases]]]
@@ -37,7 +38,7 @@ class Recount:
         self._attributor = attributor
         self._outliving = outliving
         self._counts: dict[str, asyncio.Task[None]] = {}  # by device
-        self._begun: dict[str, float] = {}  # when the last one began, on the clock of the loop
+        self._next: dict[str, float] = {}  # when the next one may begin, on the clock of the loop
 
     async def count(self, device: str) -> None:
         """Count on a device; return when a count has ended that began after the call. Who asks meanwhile shares one."""
@@ -53,13 +54,15 @@ class Recount:
 
     async def _count(self, device: str) -> None:
         clock = asyncio.get_running_loop().time
-        await asyncio.sleep(self._begun.get(device, 0.0) + _STEP - clock())
-        self._begun[device] = clock()
-        found = await self._attributor.confirm(device)
+        await asyncio.sleep(self._next.get(device, 0.0) - clock())
+        begun = clock()
+        self._next[device] = begun + _STEP
+        found = await self._attributor.claims.confirm(device)
         samples, leases = await self._take({device})
         for sample in samples:
             if sample.error is None and sample.held is not None:
                 self._take_back(sample, leases, found)
+        self._next[device] = begun + max(_STEP, 2 * (clock() - begun))
 
     def _take_back(self, sample: MemorySample, leases: Leases, found: Mapping[Owner, int]) -> None:
         device, index = sample.device, self._attributor.index()

@@ -33,8 +33,6 @@ _REASON: Final = {
 # Says whether the answer of an allocation of so many bytes is held back. Then it is sent later, by what is called for
 # that, or the allocation is rejected.
 Hold = Callable[[PendingAllocation, int, Callable[[], None]], bool]
-# Says whether the rejection of a request is held back, and it is asked for once more, or rejected, later.
-HoldRejection = Callable[[int, e.Arrival], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class EffectPerformer:
     Attributes:
         move: carries out effects about memory that leaves.
         hold: keeps an answer back while it is looked at what is in its way.
-        hold_rejection: likewise that of a request which a charge is in the way of.
+        look: looks at what is in the way of a request, and tells the machine.
         notices: explains long pauses to the processes that wait.
     """
 
@@ -91,8 +89,7 @@ class EffectPerformer:
         self.notices = notices
         self.move: Callable[[ResidencyEffect], None] = _refuse_move
         self.hold: Hold = lambda *_: False
-        self.hold_rejection: HoldRejection = lambda *_: False
-        self._held: set[int] = set()  # requests whose rejections are
+        self.look: Callable[[int], None] = lambda _: None
 
     def perform(self, effect: e.Effect) -> None:
         """Carry out one effect."""
@@ -101,8 +98,10 @@ class EffectPerformer:
                 pending = self._registry.pending[request]
                 answer = _Answer(pending, Accepted(size, settling), self._registry.requests, self.hold)
                 self._ending.answer(Place(pending.session.container, pending.device), size, answer)
-            case e.Reject():
-                self._reject(effect)
+            case e.Reject(_, request, reason):
+                self._reject(self._registry.pending[request], reason)
+            case e.LookAt(_, request):
+                self.look(request)
             case e.Lease(number, device, size):
                 session = self._registry.by_number[number]
                 session.page.lease(session.rows.index(device), size)
@@ -136,12 +135,7 @@ class EffectPerformer:
         """Empty these headroom slots, and return each with what it held, in bytes."""
         return tuple((slot, self._registry.by_number[slot[0]].take_headroom(slot[1])) for slot in slots)
 
-    def _reject(self, effect: e.Reject) -> None:
-        request, arrival, reason = effect.request, effect.arrival, effect.reason
-        if arrival is not None and self.hold_rejection(request, arrival):
-            self._held.add(request)
-            return
-        pending = self._registry.pending[request]
+    def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
         container = pending.session.container
         account = self._machine.account(container, pending.device)
         limit, used = account.limit if account else 0, self._registry.counted(container, pending.device)
@@ -150,10 +144,6 @@ class EffectPerformer:
 
     def _record(self, entry: e.HistoryEntry) -> None:
         """Write the history; the last entry of a request removes it from the pending allocations."""
-        if entry.request in self._held:  # as if it waited still
-            self._held.remove(entry.request)
-            del self._registry.pending[entry.request]
-            return
         pending = self._registry.pending.get(entry.request)
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)

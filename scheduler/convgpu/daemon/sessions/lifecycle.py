@@ -99,7 +99,6 @@ class SessionLifecycle:
         self._tasks = BackgroundTasks()
         # By session and frame: who rejects it if it is withdrawn; None: it was.
         self._looked_at: dict[tuple[int, int], Callable[[], None] | None] = {}
-        self._just_looked_at = 0  # the request that is asked now, if it was looked for it
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -155,7 +154,8 @@ class SessionLifecycle:
         beside += self._ended.kept.most(session.container, device)
         pending = PendingAllocation(session, frame, device, size, call, self._wall_clock())
         if self._is_in_the_way(session.container, device, size, beside):
-            self._begin_looking(pending)
+            self.begin_look(session, frame, device, size, call)
+            self._tasks.start(self._look_and_ask(pending))
         else:
             self._ask(pending)
 
@@ -174,36 +174,36 @@ class SessionLifecycle:
         """Return what a container has of a device for certain beside what its processes use, as of the last look."""
         return self._driver.machine.charged(container, device) + self._ended.kept.certain(container, device)
 
-    def _begin_looking(self, pending: PendingAllocation, arrival: e.Arrival | None = None) -> None:
-        self.begin_look(pending.session, pending.frame, pending.device, pending.size, pending.call)
-        self._tasks.start(self._look_and_ask(pending, arrival))
-
-    async def _look_and_ask(self, pending: PendingAllocation, arrival: e.Arrival | None) -> None:
+    async def _look_and_ask(self, pending: PendingAllocation) -> None:
         """Ask for memory when it was looked whether what is in the way is there still; refuse what is beside that."""
+        container = pending.session.container
+        await self._look_twice(container, pending.device, pending.size)
+        self._shares.of(container).call_soon(lambda: self._ask_or_refuse(pending))
+
+    def _ask_or_refuse(self, pending: PendingAllocation) -> None:
         session, frame, device, size = pending.session, pending.frame, pending.device, pending.size
-        container = session.container
-        await self._look_twice(container, device, size)
         is_withdrawn = self.end_look(session, frame)
         if session.number not in self._registry.by_number:
             return
-        charged = self._driver.machine.charged(container, device)
-        kept = self._ended.kept.certain(container, device)
-        is_refused = not is_withdrawn and self._is_in_the_way(container, device, size + charged, kept)
+        charged = self._driver.machine.charged(session.container, device)
+        kept = self._ended.kept.certain(session.container, device)
+        is_refused = not is_withdrawn and self._is_in_the_way(session.container, device, size + charged, kept)
         if is_refused:
             self.reject_as_limit(session, frame, device, size, pending.call)
         if is_refused or is_withdrawn:
             self._registry.requests.done(session, Kind.ALLOCATION)
         else:
-            self._ask(pending, arrival, is_looked_at=True)
+            self._ask(pending, is_looked_at=True)
 
-    def hold_rejection(self, request: int, arrival: e.Arrival) -> bool:
-        """Hold the rejection of an allocation back, if only what its container is charged with is in its way.
+    def look(self, request: int) -> None:
+        """Look at what is in the way of an allocation that waits, and tell the machine when it was looked."""
+        self._tasks.start(self._look_and_tell(request, self._registry.pending[request]))
 
-        It may have waited since before that was charged. When it was looked, it is asked for once more in its place.
-        """
-        if request != self._just_looked_at:
-            self._begin_looking(self._registry.pending[request], arrival)
-        return request != self._just_looked_at
+    async def _look_and_tell(self, request: int, pending: PendingAllocation) -> None:
+        await self._look_twice(pending.session.container, pending.device, pending.size)
+        number = pending.session.number  # the machine knows whether it waits still
+        event = e.AllocationLookedAt(number, request)
+        self._shares.of(pending.session.container).call_soon(lambda: self._driver.dispatch(event))
 
     def hold(self, pending: PendingAllocation, size: int, send: Callable[[], None]) -> bool:
         """Hold the answer of an allocation back, if what may be kept is in its way: it waited while a process ended.
@@ -267,13 +267,13 @@ class SessionLifecycle:
         key = session.number, frame
         return key in self._looked_at and self._looked_at.pop(key) is None  # not in: the frame was sent twice
 
-    def _ask(self, pending: PendingAllocation, arrival: e.Arrival | None = None, *, is_looked_at: bool = False) -> None:
-        request, number = self._driver.next_number(), pending.session.number
+    def _ask(self, pending: PendingAllocation, *, is_looked_at: bool = False) -> None:
+        number, request = pending.session.number, self._driver.next_number()
         self._registry.pending[request] = pending
-        is_context = pending.call in _CONTEXT_CALLS
-        self._just_looked_at = request if is_looked_at else 0
-        self._driver.dispatch(e.AllocationRequested(number, request, pending.device, pending.size, is_context, arrival))
-        self._just_looked_at = 0
+        asked = e.AllocationRequested(
+            number, request, pending.device, pending.size, pending.call in _CONTEXT_CALLS, is_looked_at
+        )
+        self._driver.dispatch(asked)
 
     def withdraw(self, session: Session, frame: int) -> None:
         """Reject the allocation that a frame of the session asked for, if it waits, or its answer does."""

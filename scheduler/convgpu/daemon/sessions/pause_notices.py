@@ -71,7 +71,9 @@ class PauseNotices:
             self._loop.call_later(max(after, 1.0), self._notify, request, size, after)
         elif now - last < LEAST_INTERVAL:
             self._loop.call_later(last + LEAST_INTERVAL - now, self._notify, request, size, after)
-        elif (wait := self.explain(pending.session.container, request)) is not None:
+        elif (wait := self.explain(pending.session.container, request)) is None:  # it is looked at, for a moment
+            self._loop.call_later(max(after, 1.0), self._notify, request, size, after)
+        else:
             self._forget_ended()
             self._explained[key] = (request, now)
             pending.session.connection.send(Explained(self.describe(pending, size, wait)), pending.frame)

@@ -201,7 +201,7 @@ def _make_device_sampler(running: RunningMachine, attributor: Attributor) -> Dev
     def limited(device: str) -> Iterable[str]:
         return machine.snapshot().on(device)
 
-    ownerless = OwnerlessMemory(executor, running.sessions, limited, least, attributor.unseen_on)
+    ownerless = OwnerlessMemory(executor, running.sessions, limited, least, attributor.claims.unseen_on)
     return DeviceSampler(executor, ownerless)
 
 

@@ -96,8 +96,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     kept = KeptMemory(machine, host.executor, outliving.left_on, driver.dispatch)
     ended = EndedMemory(settling, outliving, ending, kept)
     lifecycle = SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares)
-    performer.move, performer.hold = elastic.perform, lifecycle.hold
-    performer.hold_rejection = lifecycle.hold_rejection
+    performer.move, performer.hold, performer.look = elastic.perform, lifecycle.hold, lifecycle.look
     return RunningMachine(
         host=host,
         history=history,

@@ -29,6 +29,7 @@ EVENTS = [
     e.SessionReconnected(2, 1, {"g0": 5}, late=True, kept={"g0": 1}),
     e.SessionEnded(2, {"g0": 3, "g1": 0}),
     e.AllocationRequested(2, 3, "", 1 << 62),
+    e.AllocationLookedAt(2, 3),
     e.AllocationWithdrawn(1, 2),
     e.AllocationReturned(1, "g0", 2),
     e.MemoryFreed(2, "g0"),
@@ -67,7 +68,7 @@ EVENTS = [
 EFFECTS = [
     e.Accept(2, 3, 4, 5),
     e.Reject(2, 3, RejectReason.DEADLINE),
-    e.Reject(2, 3, RejectReason.LIMIT, e.Arrival(4, 0.5)),
+    e.LookAt(2, 3),
     e.Lease(2, "g0", 4),
     e.NotifyOnFree(2, "g0", armed=True),
     e.LimitInForce("a", "g0", 4, None),

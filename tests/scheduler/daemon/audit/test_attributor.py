@@ -13,6 +13,7 @@ from convgpu.core.audit.attribution import ALL, UNCOUNTED, Kept, MemorySample, O
 from convgpu.core.audit.listed import Listing
 from convgpu.core.placement import Choice
 from convgpu.daemon.audit.attributor import Attributor
+from convgpu.daemon.audit.doubts.claims import Claims
 from convgpu.daemon.audit.doubts.ended_processes import EndedProcesses
 from convgpu.daemon.system.procfs import start_time
 
@@ -85,25 +86,26 @@ def test_what_is_found_of_dead_ones_is_no_more_than_what_is_nobodys(
     attributor = Attributor(*parts, ended=EndedProcesses(unseen=cast("Any", searching)))
     used = 5 * GIB + UNCOUNTED + GIB + nobodys
     sample = MemorySample("gpu", 16 * GIB, used, {pid: listed}, starts={pid: start_time(pid)})
-    attributor.see_unlisted("gpu", 0, GIB)
+    attributor.claims.see_unlisted("gpu", 0, GIB)
     attribution = attributor.attribute(sample, {}, cast("Any", index))
     asyncio.run(attributor.learn([]))
     assert attribution.seen.get("a", 0) == claimed
-    assert (attributor.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])
+    assert (attributor.claims.unseen_on("gpu"), followed) == (unseen, [{"gpu": claimed}])
 
 
 def test_what_was_listed_of_dead_ones_is_remembered_while_searches_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was freed since would be claimed from others: honest containers were ended for each other's memory."""
     now = [100.0]
-    monkeypatch.setattr("convgpu.daemon.audit.attributor.time.monotonic", lambda: now[0])
-    attributor, found = Attributor(*cast("Any", (None, None, None))), []
+    monkeypatch.setattr("convgpu.daemon.audit.doubts.claims.time.monotonic", lambda: now[0])
+    claims, found = Claims(None, lambda *_: True), []
     rows = [[Kept(1, 2 * GIB, A, is_left=False), Kept(2, GIB, A, is_left=False), Kept(3, GIB, A, is_left=True)]]
     rows += [[Kept(4, GIB, A, is_left=False), Kept(5, GIB, Owner(), is_left=False)], [], []]
     for at, kept in zip((100.0, 101.0, 101.6, 102.6), rows, strict=True):
         now[0] = at
-        found.append(dict(attributor._listed_lately("gpu", kept)))
+        claims.note("gpu", kept)
+        found.append(dict(claims._listed_lately("gpu")))
     assert found == [{"a": 3 * GIB}, {"a": 3 * GIB}, {"a": GIB}, {}]
-    assert attributor._listed_lately("other", []) == {}
+    assert claims._listed_lately("other") == {}
 
 
 @pytest.mark.parametrize(

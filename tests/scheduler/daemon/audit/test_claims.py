@@ -9,7 +9,9 @@ import pytest
 from audit_parts import GIB, Cards, Parts
 
 from convgpu.core import events as e
-from convgpu.core.audit.attribution import ALL, Owner
+from convgpu.core.audit.attribution import ALL, Kept, MemorySample, Owner
+from convgpu.core.audit.listed import Listing
+from convgpu.daemon.audit.doubts.claims import Claims
 
 
 class Unseen:
@@ -53,8 +55,8 @@ def test_what_a_search_found_counts_when_the_next_one_finds_it(
             for name in "ab":
                 parts.driver.dispatch(e.ContainerCreated(name, {"one": 4 * GIB}))
                 parts.driver.dispatch(e.ContainerStarted(name))
-            parts.attributor._unseen = Unseen(size, then)
-            parts.attributor.see_unlisted("one", 5 * GIB, GIB // 2)
+            parts.attributor.claims.unseen = Unseen(size, then)
+            parts.attributor.claims.see_unlisted("one", 5 * GIB, GIB // 2)
             cards.used_bytes["one"] = 5 * GIB + GIB // 2
             for _ in range(3):
                 await parts.audit.audit()
@@ -63,3 +65,48 @@ def test_what_a_search_found_counts_when_the_next_one_finds_it(
             assert all(size == 5 * GIB for size in over.values())
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(("then", "takes"), [(2 * GIB, True), (None, False), (0, False)])
+def test_what_is_counted_again_for_an_allocation_is_taken_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: int | None, takes: bool
+) -> None:
+    """Who hands it from one dead process to the next has none of it when it is asked about; the next search tells."""
+
+    async def check() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        with closing(parts.store):
+            parts.driver.dispatch(e.ContainerCreated("a", {"one": 4 * GIB}))
+            parts.driver.dispatch(e.ContainerStarted("a"))
+            parts.attributor.claims.see_unlisted("one", 0, GIB // 2)
+            lacks = [False]
+            monkeypatch.setattr(parts.driver.machine, "is_reserved_taken", lambda _: lacks[0])
+            await parts.audit.audit()
+            parts.attributor.claims.unseen = Unseen(2 * GIB, then)
+            cards.used_bytes["one"] += 2 * GIB
+            for _ in range(2):
+                await parts.audit.audit()
+                parts.driver.dispatch(e.UnleasedMemory("a", "one", 0))  # somebody asked
+                lacks[0] = True
+            found = parts.audit._find_takers(parts.driver.machine.snapshot())
+            assert (found == {("a", "one")}) is takes
+
+    asyncio.run(check())
+
+
+def test_what_others_look_at_is_not_noted() -> None:
+    """Samples that its owner asked for, in which as much was listed for a moment, hid 14 GiB of 600 MiB."""
+    claims = Claims(Unseen(5 * GIB, None), lambda *_: True)  # type: ignore[arg-type]
+    claims.see_unlisted("one", 0, 0)
+    sample = MemorySample("one", 16 * GIB, 5 * GIB, {})
+    listed = Listing({}, {}, (Kept(7, 5 * GIB, Owner("a", "id"), is_left=False),))
+    freed = Listing({}, {}, ())
+
+    def added() -> int:
+        return sum(one.size for one in claims.add(sample, freed, lambda: 0).kept)
+
+    claims.add(sample, listed, lambda: 0)
+    assert added() == 5 * GIB
+    claims.note("one", listed.kept)
+    assert added() == 0

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from audit_parts import GIB, Cards, Parts
+from contained_program import TAKE, program, said
+from daemon import Process, running_daemon, wait_until
 
 from convgpu.core import events as e
 from convgpu.core.audit.attribution import Owner
 from convgpu.daemon.audit import recount
 from convgpu.daemon.audit.recount import Recount
 from convgpu.daemon.sessions.exports import Exports
+from convgpu.protocol.messages import Rejected
 
 Check = Callable[["Host"], Awaitable[None]]
 
@@ -160,13 +163,34 @@ def test_what_a_search_found_counts_as_far_as_it_is_there_still(play: Callable[[
         host.charge("b", 0)
         host.parts.executor._devices.used_bytes["one"] += 3 * GIB
         attributor = host.parts.attributor
-        attributor._unseen = Unseen(still * GIB)
-        attributor.see_unlisted("one", 3 * GIB, GIB // 2)
+        attributor.claims.unseen = Unseen(still * GIB)
+        attributor.claims.see_unlisted("one", 3 * GIB, GIB // 2)
         await host.recount.count("one")
         assert host.charged() == [still, 0]
-        before = attributor.unseen_on("one")
+        before = attributor.claims.unseen_on("one")
         [sample], leases = await host.parts.audit.sample({"one"})
         assert attributor.attribute(sample, leases, attributor.index()).unleased == {"a": 2 * GIB}
-        assert (before, attributor.unseen_on("one")) == (0, 2 * GIB)
+        assert (before, attributor.claims.unseen_on("one")) == (0, 2 * GIB)
 
     play(check)
+
+
+def test_what_waits_is_refused_for_what_is_there(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
+    """A real scheduler: it is looked at when a program past the hook is charged, and decided on then."""
+    cgroup = make_cgroup()
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms", "--overuse=warn") as daemon:
+        waiting = daemon.container("a", memory="4g")
+        row = {"id": cgroup.name, "name": "a", "state": "running", "volumes": ["a"]}
+        daemon.admin.request("listed", asked=0.0, containers=[row], volumes=["a", "b"])
+        holder, waiter = Process(daemon.container("b", memory="13g")), Process(waiting)
+        holder.hello()
+        holder.answer(holder.allocate(13 * GIB))
+        waiter.hello()
+        request = waiter.allocate(7 * GIB // 2)
+        wait_until(lambda: daemon.events("paused"), "it waits")
+        source = TAKE + "enter(sys.argv[1])\ntake(1)\nprint(flush=True)\nsignal.pause()\n"
+        with program(daemon, source, cgroup, str(cgroup)) as taker:
+            assert said(taker) == "\n"
+            answer = waiter.answer(request)
+            assert isinstance(answer, Rejected)
+            assert answer.used > GIB

@@ -95,7 +95,7 @@ class Host:
         none_kept: Any = SimpleNamespace(begin=lambda *_: None, most=lambda *_: 0, certain=lambda *_: 0)
         ended = EndedMemory(nothing, self.outliving, self.ending, none_kept)  # type: ignore[arg-type]
         self.lifecycle = SessionLifecycle(self.driver, self.sessions, nothing, ended, nothing, lambda: 0.0, shares)
-        performer.hold, performer.hold_rejection = self.lifecycle.hold, self.lifecycle.hold_rejection
+        performer.hold, performer.look = self.lifecycle.hold, self.lifecycle.look
         self.driver.dispatch(e.ContainerCreated("a", {"gpu": 4 * GIB}))
         self.driver.dispatch(e.ContainerStarted("a"))
 

@@ -18,21 +18,19 @@ its end, and asks again about those that were found.
 
 import asyncio
 import logging
-import math
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import SystemRandom
 from typing import Final
 
 from convgpu.core.audit.attribution import ALL, Owner
 from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.doubts.known import Known
 from convgpu.daemon.audit.doubts.places import Namespace, Unended, find_namespaces, most_pids, unended_in
 from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, OVER, NamespaceAnswer, NamespaceQuestion
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
@@ -49,101 +47,11 @@ _LONGEST: Final = 30.0
 _LINGER: Final = 60.0
 # Seconds after a search that failed.
 _FAILED: Final = 10.0
-# Answers in a row that told nothing, after which what was found before is not held against a container any more.
-_MISSES: Final = 3
-# Dead ones of a container that are asked about again wherever the search is; those that hold most.
-_MOST_AGAIN: Final = 1024
 # Those that are asked about after a search: for more there is no time (`namespace_program`).
 _MOST_FOUND: Final = 4096
 # Seconds for which somebody waits for what is asked once more; then what was found counts.
-_PATIENCE: Final = 1.0
-# Searches of which two count.
-_LOOKS: Final = 3
+_PATIENCE: Final = 0.5
 _NOBODY: Final = NamespaceAnswer({})
-_random: Final = SystemRandom()
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of a namespace.
-
-    Attributes:
-        owner: the container.
-        descriptor: of the namespace; while it is open, no other one gets this one's inode.
-        is_through: all pids were searched since something changed, or could not be, or nobody waits for it.
-        turn: the number of the last search there.
-        at: the pid with which the next one begins.
-        left: pids that were not searched since they were begun with.
-        pids: of dead ones that held memory then; who held most is first.
-        totals: what all of them held, in bytes by device, of the last searches.
-        sizes: what two of those found, and the last one, likewise.
-        is_disturbed: whoever asked was ended or stopped there.
-        misses: answers in a row that told nothing.
-        told: when the last search began that told something, in seconds of `time.monotonic`.
-    """
-
-    owner: Owner
-    descriptor: int
-    is_through: bool
-    turn: int = 0
-    at: int = 0
-    left: int = 0
-    pids: Sequence[int] = ()
-    totals: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    is_disturbed: bool = False
-    misses: int = 0
-    told: float = -math.inf
-
-    def ask(self, descriptor: int, most: int) -> NamespaceQuestion:
-        """Return the next question, about pids below `most`; it begins at random, so nobody knows when his turn is."""
-        if self.left <= 0:
-            self.at, self.left = _random.randrange(most), most
-        return NamespaceQuestion(descriptor, sorted(self.pids[:_MOST_AGAIN]), [], most, self.at % most)
-
-    def take(
-        self,
-        question: NamespaceQuestion,
-        answer: NamespaceAnswer,
-        kept: NamespaceAnswer,
-        exiting: AbstractSet[int],
-        begun: float,
-    ) -> bool:
-        """Follow an answer; say whether it tells anything new.
-
-        Args:
-            question: that was asked.
-            answer: to it.
-            kept: what those hold that were found by it, and are not alive.
-            exiting: of those, who may hold it for a moment only; they count if they did before.
-            begun: when the search began.
-        """
-        before = self._found()
-        told = answer if answer.most is None else kept
-        if told.is_disturbed or told.most is not None:
-            self.misses, self.is_disturbed = 0, told.is_disturbed
-        elif (misses := self.misses + 1) > _MISSES:
-            self.pids, self.sizes, self.is_disturbed = (), {}, False
-            self.totals.clear()
-        else:
-            self.misses = misses
-        if told.most is not None:
-            self.told = begun
-            brief = exiting - set(self.pids)
-            rows = {device: [each[pid] for pid in each.keys() - brief] for device, each in told.most.items()}
-            self.totals.append({device: sum(each) for device, each in rows.items()})
-            last = self.totals[-1]
-            found = {device: min(size, last.get(device, 0)) for device, size in _found_twice(self.totals).items()}
-            self.sizes = {device: size for device, size in found.items() if size}
-            dead = sorted(((size, pid) for each in told.most.values() for pid, size in each.items()), reverse=True)
-            self.pids = list(dict.fromkeys(pid for _, pid in dead))
-            self.at, self.left = question.first + answer.searched, self.left - answer.searched
-        if not told.has_come and (told.most is None or self.left <= 0):
-            self.is_through = True
-        return before != self._found()
-
-    def _found(self) -> tuple[object, ...]:
-        return set(self.pids), list(self.totals)[-1:], self.sizes, self.is_disturbed
 
 
 class UnseenMemory:
@@ -161,8 +69,10 @@ class UnseenMemory:
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
         self._asking = threading.Lock()  # held by the threads that ask: who waits for one may go
-        self._known: dict[int, _Known] = {}  # by inode
+        self._known: dict[int, Known] = {}  # by inode
         self._searches = 0
+        self._there: Sequence[int] = ()  # inodes of the namespaces in which somebody asks; who is not named leaves
+        self._is_over = False  # nobody asks any more
         self._pause = _PAUSE
         self._changed = asyncio.Event()
         self._troubles: AbstractSet[str] = frozenset()
@@ -214,21 +124,23 @@ class UnseenMemory:
         Where nobody tells in time, it is as it was found.
         """
         found, index = self.found(device), self._index
-        holding = {inode: one.pids for inode, one in self._known.items() if one.sizes.get(device)}
+        known = {inode: self._known[inode] for inode in self._there if inode in self._known}
+        holding = {inode: one.pids if one.sizes.get(device) else () for inode, one in known.items()}
         kept: Mapping[int, NamespaceAnswer] = {}
         if index is not None and any(holding.values()):
             with suppress(TimeoutError, DeviceError, OSError, RuntimeError):  # the searches say what is wrong
                 async with asyncio.timeout(_PATIENCE):
-                    kept, _ = await self._ask_again(holding, index)
+                    kept, _ = await self._ask_again(holding, index, _PATIENCE)
         for inode, answer in kept.items():
-            known = self._known.get(inode)
-            if known is not None and answer.most is not None and not known.is_disturbed:
+            one = known[inode]
+            if holding[inode] and answer.most is not None and not one.is_disturbed:
                 still = sum(answer.most.get(device, {}).values())
-                found = {**found, known.owner: min(found.get(known.owner, 0), still)}
+                found = {**found, one.owner: min(found.get(one.owner, 0), still)}
         return found
 
     async def _run(self) -> None:
         clock = asyncio.get_running_loop().time
+        self._is_over = False
         while (begun := clock()) < self._until and self._can_tell:
             pause, more = _FAILED, 0.0
             self._changed.clear()
@@ -249,6 +161,7 @@ class UnseenMemory:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), more)
         self._forget()
+        self._is_over = True
         with suppress(DeviceError, OSError, RuntimeError):
             await in_daemon_thread(lambda: self._search_inside([]))
 
@@ -261,7 +174,7 @@ class UnseenMemory:
         self._meet(there)
         # Those first that were not asked for longest: there may be no time for all.
         chosen = sorted(there, key=lambda inode: (self._known[inode].turn, inode))[:MOST_NAMESPACES]
-        most = most_pids()
+        self._there, most = chosen, most_pids()
         asked = await self._ask(chosen, lambda inode, descriptor: self._known[inode].ask(descriptor, most))
         holding = {inode: _not_among(there[inode].living, answer) for inode, (_, answer) in asked.items()}
         kept, exiting = await self._ask_again(holding, index)
@@ -278,7 +191,7 @@ class UnseenMemory:
         return is_told and all(one.is_through for one in self._known.values())
 
     async def _ask_again(
-        self, holding: Mapping[int, Sequence[int]], index: ProcessIndex
+        self, holding: Mapping[int, Sequence[int]], index: ProcessIndex, patience: float = -1.0
     ) -> tuple[Mapping[int, NamespaceAnswer], Mapping[int, AbstractSet[int]]]:
         """Return what those of the pids found in namespaces hold still who are not alive by now, and which exit."""
         if not any(holding.values()):
@@ -291,7 +204,9 @@ class UnseenMemory:
             for inode, pids in holding.items()
         }
         order = sorted(dead, key=lambda inode: not dead[inode])  # who asks about nobody, asks no more
-        asked = await self._ask(order, lambda inode, descriptor: NamespaceQuestion(descriptor, sorted(dead[inode]), []))
+        asked = await self._ask(
+            order, lambda inode, descriptor: NamespaceQuestion(descriptor, sorted(dead[inode]), []), patience
+        )
         late = NamespaceAnswer()
         kept = {inode: asked.get(inode, (None, late))[1] if dead[inode] else _NOBODY for inode in dead}
         return kept, {inode: one.exiting for inode, one in unended.items()}
@@ -302,13 +217,13 @@ class UnseenMemory:
             os.close(self._known.pop(inode).descriptor)
         is_first = not self._known  # where others are known, nobody waits for one that came since
         for inode, one in there.items():
-            known = self._known.setdefault(inode, _Known(one.owner, one.descriptor, is_through=not is_first))
+            known = self._known.setdefault(inode, Known(one.owner, one.descriptor, is_through=not is_first))
             known.owner = one.owner
             if known.descriptor != one.descriptor:
                 os.close(one.descriptor)
 
     async def _ask(
-        self, chosen: Sequence[int], ask: Callable[[int, int], NamespaceQuestion]
+        self, chosen: Sequence[int], ask: Callable[[int, int], NamespaceQuestion], patience: float = -1.0
     ) -> dict[int, tuple[NamespaceQuestion, NamespaceAnswer]]:
         """Return questions about namespaces that were answered, and the answers, by inode.
 
@@ -317,6 +232,7 @@ class UnseenMemory:
         Args:
             chosen: inodes.
             ask: makes the question about an inode with a descriptor.
+            patience: seconds in which it is to be this question's turn; without a bound if it is less than 0.
         """
         descriptors = list[int]()
 
@@ -326,7 +242,7 @@ class UnseenMemory:
 
         def work() -> Sequence[NamespaceAnswer]:
             try:
-                return self._search_inside(questions)
+                return self._search_inside(questions, patience)
             finally:
                 end()
 
@@ -342,9 +258,17 @@ class UnseenMemory:
             raise
         return dict(zip(chosen, zip(questions, answers, strict=False), strict=False))
 
-    def _search_inside(self, questions: Sequence[NamespaceQuestion]) -> Sequence[NamespaceAnswer]:
-        with self._asking:
+    def _search_inside(
+        self, questions: Sequence[NamespaceQuestion], patience: float = -1.0
+    ) -> Sequence[NamespaceAnswer]:
+        if not self._asking.acquire(timeout=patience):
+            raise TimeoutError("others are asking")
+        try:
+            if questions and self._is_over:  # who asks is not to be begun anew
+                return []
             return self._devices.search_inside(questions)
+        finally:
+            self._asking.release()
 
     def _say(self, troubles: AbstractSet[str]) -> None:
         """Log once what keeps anybody from being asked."""
@@ -382,10 +306,3 @@ def _not_among(living: AbstractSet[int], answer: NamespaceAnswer) -> list[int]:
     for rows in (answer.most or {}).values():
         sizes.update({pid: size for pid, size in rows.items() if size and pid not in living})
     return [pid for pid, _ in sizes.most_common()]
-
-
-def _found_twice(totals: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """Return by device what two of these have at least, in bytes."""
-    devices = set().union(*totals)
-    second = {device: sorted((one.get(device, 0) for one in (*totals, {})), reverse=True)[1] for device in devices}
-    return {device: size for device, size in second.items() if size}
