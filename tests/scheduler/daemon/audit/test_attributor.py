@@ -106,6 +106,7 @@ def test_what_was_listed_of_dead_ones_is_remembered_while_searches_find_it(monke
         found.append(dict(claims._listed_lately("gpu")))
     assert found == [{"a": 3 * GIB}, {"a": 3 * GIB}, {"a": GIB}, {}]
     assert claims._listed_lately("other") == {}
+    assert len(claims._dead_lately["gpu"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,10 @@ class Claims:
         for one in kept:
             if one.owner.volume is not None and not one.is_left:
                 sizes[one.owner.volume] += one.size
-        self._dead_lately[device].append((time.monotonic(), sizes))
+        rows, now = self._dead_lately[device], time.monotonic()
+        rows.append((now, sizes))
+        while rows[0][0] < now - _SEARCHES:
+            rows.popleft()
 
     def _listed_lately(self, device: str) -> Mapping[str, int]:
         """Return the most that was listed for dead ones of each volume since the searches began whose findings count.
@@ -110,10 +113,8 @@ class Claims:
         What is freed is not listed at once, and found until the next search: it would be claimed from what is nobody's
         of others.
         """
-        rows, since = self._dead_lately[device], time.monotonic() - _SEARCHES
-        while rows and rows[0][0] < since:
-            rows.popleft()
-        return reduce(or_, (each for _, each in rows), Counter[str]())
+        since = time.monotonic() - _SEARCHES
+        return reduce(or_, (each for at, each in self._dead_lately[device] if at >= since), Counter[str]())
 
     def told(self, device: str, kept: Sequence[Kept]) -> tuple[Counter[str], Counter[str]]:
         """Return what containers hold of a device only because a search found it, and what is listed of their dead.

@@ -108,6 +108,8 @@ class UnseenMemory:
     def found_since(self, volume: str, device: str, since: float) -> int | None:
         """Return what the dead of a volume's containers hold by searches that began after a time; None: none told yet.
 
+        Then the next one comes without a rest.
+
         Args:
             volume: name.
             device: UUID.
@@ -115,6 +117,7 @@ class UnseenMemory:
         """
         known = [one for one in self._known.values() if one.owner.volume == volume]
         if any(one.told <= since for one in known):
+            self._changed.set()
             return None
         return sum(one.sizes.get(device, 0) for one in known)
 

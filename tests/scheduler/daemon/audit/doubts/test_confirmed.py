@@ -148,7 +148,7 @@ def test_nobody_waits_long_for_its_turn_and_no_threads_stay(
             for _ in range(20):
                 assert sizes(searching) == {"v0": 100}
                 await searching.confirm("gpu")
-            wait_until(lambda: threading.active_count() == before[2], "nobody waits any more")
+            wait_until(lambda: threading.active_count() <= before[2], "nobody waits any more")
         assert (len(devices.asked), descriptors_of(inode)) == before[:2]
         searching.close()
 

@@ -295,7 +295,9 @@ def test_a_search_tells_of_what_was_before_it_began() -> None:
             before = time.monotonic()
             await searching._search()
             seen.append(searching.found_since("a", "gpu", before))
+        searching._changed.clear()
         seen.append(searching.found_since("a", "gpu", time.monotonic()))
+        assert searching._changed.is_set()  # a rest ends
         seen.append(searching.found_since("b", "gpu", time.monotonic()))  # it has no namespace any more
         searching.close()
         return seen
