@@ -212,14 +212,17 @@ static int compare_addresses(const void *one, const void *other) {
     return left < right ? -1 : left > right;
 }
 
-/* What outlives the executable graph, if nobody else frees it. */
+/* What outlives the executable graph, if nobody else frees it: of allocations that have one address, as they
+ * follow each other, the last may be freed by no node. The rows are in the order of add_bounds(). */
 static void find_kept(struct reading *reading) {
-    size_t row = sizeof *reading->frees;
+    size_t row = sizeof *reading->frees, free = 0;
     if (reading->frees_count > 0) qsort(reading->frees, reading->frees_count, row, compare_addresses);
     for (size_t index = 0; index < reading->contents->allocations; index++) {
         const struct range *kept = &reading->rows[index];
-        bool freed = reading->frees_count > 0 &&
-                     bsearch(&kept->first, reading->frees, reading->frees_count, row, compare_addresses);
+        if (index > 0 && kept->device != reading->rows[index - 1].device) free = 0;
+        while (free < reading->frees_count && reading->frees[free] < kept->first) free++;
+        bool freed = free < reading->frees_count && reading->frees[free] == kept->first;
+        if (freed) free++; /* each frees one */
         reading->contents->keeps[kept->device] |= !freed;
     }
 }

@@ -177,7 +177,7 @@ static bool graph_has_grown(const struct instantiation *request, bool works) {
     CUresult result = works ? graph_read(request->graph, &now) : graph_read_bounds(request->graph, &now);
     bool larger = result != CUDA_SUCCESS || now.work > before->work;
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
-        larger |= now.bound[device] > before->bound[device];
+        larger |= now.bound[device] > before->bound[device] || (now.keeps[device] && !before->keeps[device]);
     return larger;
 }
 

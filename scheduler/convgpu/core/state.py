@@ -216,6 +216,10 @@ class State:
         """Have one wait, in no queue, while it is looked whether what is in its way is there."""
         self.containers[pending.container].doubted[pending.sequence] = pending
 
+    def is_doubted(self, name: str) -> bool:
+        """Return whether something of a container is looked at; False if it is not known."""
+        return name in self.containers and bool(self.containers[name].doubted)
+
     def drop_doubted(self, pending: PendingAllocation) -> None:
         """End that."""
         del self.containers[pending.container].doubted[pending.sequence]

@@ -79,6 +79,20 @@ def test_what_a_graph_leaves_allocated_stays_beside_others(session: Session) -> 
     assert charged(session) == 96 * MIB
 
 
+def test_what_is_allocated_anew_where_a_node_freed_is_left_too(session: Session) -> None:
+    """The driver gives allocations that follow each other one address: a node frees one of them."""
+    graph = call(session, "graph").number
+    address = call(session, f"addalloc {graph} {512 * MIB} 0").number
+    call(session, f"addfree {graph} {address}")
+    assert call(session, f"addalloc {graph} {512 * MIB} 0").number == address
+    executable = call(session, f"instantiate {graph} 3").number
+    call(session, f"launch {executable} 0")
+    call(session, f"destroyexec {executable}")
+    assert charged(session) == 512 * MIB
+    instantiate(session, 512 * MIB)
+    assert charged(session) == GIB
+
+
 @pytest.mark.parametrize("is_freed", [False, True])
 def test_what_graphs_left_and_is_free_is_given_back_before_one_is_refused(session: Session, is_freed: bool) -> None:
     addresses = [run_and_destroy(session, GIB) for _graph in range(3)]

@@ -4,6 +4,7 @@ import pytest
 from checked_host import CheckedHost
 
 from convgpu.core import events as e
+from convgpu.core.allocation.terms import GANG_TIMEOUT
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import Fifo
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -142,3 +143,41 @@ def test_terms_that_change_meanwhile_are_its_own() -> None:
     assert priorities == {waiting: -5, later: 0}
     host.finish("a")
     assert later in host.answers
+
+
+def test_one_that_waits_for_a_higher_limit_is_looked_at_once() -> None:
+    """It was without end: it does not exceed the limit that is to come."""
+    host = CheckedHost(Machine({"gpu": 20}, Fifo()))
+    host.looks_at_once = False
+    host.create("a", {"gpu": 16})
+    host.create("b", {"gpu": 10})
+    host.allocate(host.start("a"), 8)
+    b = host.start("b")
+    host.allocate(b, 4)
+    host.dispatch(e.UnleasedMemory("b", "gpu", 3))
+    host.dispatch(e.LimitsChanged("b", {"gpu": 16}))
+    waiting = host.allocate(b, 5)
+    host.tell_looked()
+    assert host.looks == []
+    assert host.answers[waiting] == e.Reject(b, waiting, RejectReason.LIMIT)
+
+
+def test_a_gang_whose_member_is_looked_at_has_come() -> None:
+    host = CheckedHost(Machine({"gpu": 10}, Fifo()))
+    host.looks_at_once = False
+    host.create("other", {"gpu": 10})
+    host.allocate(host.start("other"), 10)
+    for name in "ab":
+        host.create(name, {"gpu": 4}, gang="g:2")
+    a, b = host.start("a"), host.start("b")
+    host.allocate(a, 3)
+    waiting = host.allocate(b, 3)
+    host.dispatch(e.UnleasedMemory("a", "gpu", 2))
+    assert len(host.looks) == 1
+    host.now = GANG_TIMEOUT + 1
+    host.dispatch(e.TimePassed())
+    assert waiting not in host.answers
+    host.dispatch(e.UnleasedMemory("a", "gpu", 0))
+    host.tell_looked()
+    host.finish("other")
+    assert isinstance(host.answers[waiting], e.Accept)

@@ -199,11 +199,14 @@ class Allocator:
 
     def _next_without_grant(self) -> PendingAllocation | None:
         """Return an allocation that its container's own idle grant serves, or that has to be rejected."""
+        state = self._state
         for name in self._ledger.changed_containers:
             for pending in self._state.containers[name].pending.values():
                 if self._exceeds_limit(pending) or self._may_use_idle_grant(pending):
                     return pending
-                pending.is_looked_at = False  # what it is charged with later is not
+                account = state.account(pending)
+                if account.held + pending.size <= account.limit:
+                    pending.is_looked_at = False  # what it is charged with later is not
         return None
 
     def _may_use_idle_grant(self, pending: PendingAllocation) -> bool:
@@ -281,7 +284,8 @@ class Allocator:
         state = self._state
         for pending in state.queue.expired(state.now):
             end = wait_end(state, pending.container, pending.view.since)
-            reason = RejectReason.GANG if state.missing_members(pending.container) else None
+            missing = [name for name in state.missing_members(pending.container) if not state.is_doubted(name)]
+            reason = RejectReason.GANG if missing else None
             if end is not None and end <= state.now:
                 reason = RejectReason.DEADLINE
             if reason is None:  # its gang is complete and waits for memory; one of it may still end

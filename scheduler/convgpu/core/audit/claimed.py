@@ -22,7 +22,8 @@ FoundSince = Callable[[str, str, float], int | None]
 class ClaimedOveruse:
     """Says which containers above their limits are so also by a search after the look.
 
-    What was said last of one counts until a search decides about a later look, or it is not above its limit.
+    What was said last of one counts until a search decides about a later look, or it is not above its limit: then, what
+    is said of the looks before counts in the look in which it is said.
     """
 
     def __init__(self) -> None:
@@ -39,14 +40,20 @@ class ClaimedOveruse:
             found: tells of searches.
         """
         rows = {(name, device): size for name, size in doubtful.items()}
-        for row in [row for row in self._open if row[1] == device and row not in rows]:
-            del self._open[row]
-            self._holds.discard(row)
-        for row, size in rows.items():
+        counting = set[OveruseRow]()
+        for row in {*rows, *(row for row in self._open if row[1] == device)}:
             looks = self._open.setdefault(row, deque(maxlen=_MOST))
+            if row not in rows:
+                self._holds.discard(row)
             self._decide(row, looks, at, found)
-            looks.append((at, size))
-        return rows.keys() & self._holds
+            if row in self._holds:
+                counting.add(row)
+            if row in rows:
+                looks.append((at, rows[row]))
+            elif not looks:
+                del self._open[row]
+                self._holds.discard(row)
+        return counting
 
     def _decide(self, row: OveruseRow, looks: deque[tuple[float, int]], now: float, found: FoundSince) -> None:
         while looks:

@@ -239,8 +239,8 @@ class Audit:
                 over[name] = size
                 doubtful |= {name: of_dead[name] + excess} if excess <= claims[name] else {}
         certain = {(name, device) for name in over if name not in doubtful}
-        rows = certain | self._claimed.judge(device, doubtful, sample.answered, self._attributor.claims.found_since)
-        self._report.over[device] = {name: over[name] for name, _ in rows}
+        rows = certain | self._claimed.judge(device, doubtful, sample.answered, self._attributor.claims.await_found)
+        self._report.over[device] = {name: over.get(name, attribution.seen.get(name, 0)) for name, _ in rows}
         return rows
 
     def _find_takers(self, ledger: LedgerSnapshot) -> set[OveruseRow]:

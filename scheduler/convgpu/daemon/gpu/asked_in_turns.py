@@ -37,7 +37,8 @@ class AskedInTurns:
 
         Args:
             pids: of those who live.
-            ended: of those who ended just now, and may have held something that nobody told of; they come first.
+            ended: of those who ended just now, and may have held something that nobody told of; as many as are asked
+                about at once come first.
 
         Raises:
             OSError: the driver does not say; what was told before is forgotten.
@@ -46,7 +47,8 @@ class AskedInTurns:
         wanted, end = pids | ended | self._sizes.keys(), self._clock() + self._seconds
         self._turn += 1
         self._turns = {pid: self._turns.get(pid, self._turn - 1) for pid in wanted}
-        order = sorted(wanted, key=lambda pid: (pid not in ended, self._turns[pid], pid))
+        soonest = set(sorted(ended, key=lambda pid: (self._turns[pid], pid))[:_PART])
+        order = sorted(wanted, key=lambda pid: (pid not in soonest, self._turns[pid], pid))
         for first in range(0, len(order), _PART):
             part = order[first : first + _PART]
             try:

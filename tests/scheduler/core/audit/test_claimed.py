@@ -65,3 +65,14 @@ def test_it_counts_when_nobody_tells_for_long() -> None:
     judged = ClaimedOveruse()
     seen = [judged.judge("gpu", {"a": 5}, float(at), lambda *_: None) == {A} for at in range(0, 16, 2)]
     assert seen == [False] * 5 + [True] * 3
+
+
+def test_who_is_below_when_it_is_said_counts_then() -> None:
+    """Short dips below the limit had each look forgotten before a search told of it."""
+    judged, searches = ClaimedOveruse(), Searches()
+    judged.judge("gpu", {"a": 5}, 0.0, searches.since)
+    assert judged.judge("gpu", {}, 2.0, searches.since) == set()
+    searches.found.append((2.5, 8))
+    assert judged.judge("gpu", {}, 4.0, searches.since) == {A}
+    assert judged.judge("gpu", {}, 6.0, searches.since) == set()
+    assert not judged._open

@@ -19,6 +19,10 @@ class Unseen:
 
     def __init__(self, size: int, then: int | None) -> None:
         self.size, self.then = size, then
+        self.hurried = 0
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
     def follow(self, *_: object) -> None:
         pass
@@ -55,13 +59,14 @@ def test_what_a_search_found_counts_when_the_next_one_finds_it(
             for name in "ab":
                 parts.driver.dispatch(e.ContainerCreated(name, {"one": 4 * GIB}))
                 parts.driver.dispatch(e.ContainerStarted(name))
-            parts.attributor.claims.unseen = Unseen(size, then)
+            parts.attributor.claims.unseen = unseen = Unseen(size, then)
             parts.attributor.claims.see_unlisted("one", 5 * GIB, GIB // 2)
             cards.used_bytes["one"] = 5 * GIB + GIB // 2
             for _ in range(3):
                 await parts.audit.audit()
             over = parts.report.over["one"]
             assert (over.keys() == {"a"}) is is_over
+            assert (unseen.hurried > 0) is (then is None and size < ALL)
             assert all(size == 5 * GIB for size in over.values())
 
     asyncio.run(check())

@@ -63,6 +63,13 @@ def test_who_ended_just_now_comes_first_however_many_there_are(driver: Driver, a
     assert asked.held(MANY)[5001] == 5  # and is remembered
 
 
+def test_however_many_ended_the_living_have_their_turns(driver: Driver, asked: AskedInTurns) -> None:
+    driver.holding = {1: 5, 2000: 6}
+    ended = set(range(5000, 8000))
+    looks = [asked.held(MANY, ended) for _ in range(12)]
+    assert looks[-1] == {1: 5, 2000: 6}
+
+
 def test_many_are_asked_about_in_turns_and_nobody_is_forgotten(driver: Driver, asked: AskedInTurns) -> None:
     """There are four looks' worth of them, and each look asks for no longer than one request more than its time."""
     driver.holding = {1: 5, 700: 6, 1999: 7}

@@ -63,6 +63,13 @@ class Claims:
         """Return what `UnseenMemory.found_since` does."""
         return self.unseen.found_since(volume, device, since) if self.unseen is not None else 0
 
+    def await_found(self, volume: str, device: str, since: float) -> int | None:
+        """Return the same; if none has told yet, the next search comes soon."""
+        told = self.found_since(volume, device, since)
+        if told is None and self.unseen is not None:
+            self.unseen.hurry()
+        return told
+
     def add(
         self,
         sample: MemorySample,

@@ -108,8 +108,6 @@ class UnseenMemory:
     def found_since(self, volume: str, device: str, since: float) -> int | None:
         """Return what the dead of a volume's containers hold by searches that began after a time; None: none told yet.
 
-        Then the next one comes without a rest.
-
         Args:
             volume: name.
             device: UUID.
@@ -117,9 +115,12 @@ class UnseenMemory:
         """
         known = [one for one in self._known.values() if one.owner.volume == volume]
         if any(one.told <= since for one in known):
-            self._changed.set()
             return None
         return sum(one.sizes.get(device, 0) for one in known)
+
+    def hurry(self) -> None:
+        """Search next without a rest."""
+        self._changed.set()
 
     async def confirm(self, device: str) -> Mapping[Owner, int]:
         """Ask those once more whom a search found, and no others; return what of it they hold still, as `found` does.
