@@ -30,7 +30,8 @@ def test_random_requests_never_split_a_share_or_overfill_a_card(cluster):
     asked = {}
     for _ in range(REQUESTS):
         words, nodes, tasks, size = request(rng)
-        asked[cluster.sbatch(*words, wrap=f"sleep {rng.random():.2f}")] = (nodes, tasks, size)
+        # Long enough to be seen on a slow host: at a load of 20 five of 16 were that took up to a second.
+        asked[cluster.sbatch(*words, wrap=f"sleep {1 + 2 * rng.random():.2f}")] = (nodes, tasks, size)
     seen = {}
 
     def all_have_ended():
