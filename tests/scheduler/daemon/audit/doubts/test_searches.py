@@ -319,6 +319,8 @@ def test_who_was_found_counts_when_it_is_not_told_in_time(monkeypatch: pytest.Mo
         devices.told = {}
         with searching._asking:
             assert await searching.confirm("gpu") == {A: 8}
+        monkeypatch.setattr(unseen, "_PATIENCE", 30.0)
+        assert await searching.confirm("gpu") == {A: 0}
         searching._known[7].is_disturbed = True
         assert await searching.confirm("gpu") == {A: ALL}
         searching._forget()
