@@ -61,7 +61,6 @@ def take(kind: str, size: int, parts: int) -> list[int]:
 
 def run(kind: str, size: int, parts: int, mine: random.Random) -> None:
     """Be one of the programs."""
-    os.setpgid(0, 0)
     refused = [code for code in take(kind, size, parts) if code]
     if refused:
         os.write(tell, f"{kind} {size} MiB in {parts}: {refused}\n".encode())
@@ -114,6 +113,7 @@ def main() -> None:
         size = chance.choice((room, chance.randint(SMALLEST, room))) // (2 * parts) * 2 * parts
         mine = random.Random(chance.random())  # noqa: S311
         child = os.fork()
+        os.setpgid(child, child)  # in both, as it is looked for by its group at once; 0 is oneself
         if child == 0:
             run(kind, size, parts, mine)
         sizes[child] = size + least
