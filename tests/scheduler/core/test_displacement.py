@@ -53,6 +53,41 @@ def test_who_holds_nothing_leaves_a_lost_device_and_what_waits_there_is_rejected
     assert where(made, "waiter") == ("g1",)
 
 
+def looked_at() -> tuple[SimulatedHost, int, int]:
+    """A container that waits for g0, and is charged there: its allocation is being looked at."""
+    made = host()
+    made.looks_at_once = False
+    made.allocate(started(made, "holder", 12), 12, "g0")
+    for name, device in (("b", "g1"), ("c", "g2")):
+        made.allocate(started(made, name, 14), 14, device)
+    waiter = started(made, "waiter", 8)
+    waits = made.allocate(waiter, 8, "g0")
+    made.dispatch(e.UnleasedMemory("waiter", "g0", 3))
+    assert (where(made, "waiter"), made.looks) == (("g0",), [e.AllocationLookedAt(waiter, waits)])
+    return made, waiter, waits
+
+
+def test_what_is_looked_at_on_a_lost_device_is_rejected_there() -> None:
+    made, waiter, waits = looked_at()
+    made.dispatch(LOST)
+    assert made.answers[waits] == e.Reject(waiter, waits, RejectReason.DISPLACED)
+    made.tell_looked()
+    made.dispatch(e.UnleasedMemory("waiter", "g0", 0))
+    assert where(made, "waiter") == ()
+
+
+def test_who_is_looked_at_on_a_drained_device_waits_there_on() -> None:
+    made, _, waits = looked_at()
+    made.dispatch(e.UnleasedMemory("waiter", "g0", 0))
+    made.dispatch(DRAINED)
+    made.start("waiter")
+    made.tell_looked()
+    assert (where(made, "waiter"), waits in made.pending) == (("g0",), True)
+    made.dispatch(e.DeviceDrained("g0", drained=False))
+    made.finish("holder")
+    assert isinstance(made.answers[waits], e.Accept)
+
+
 def test_who_holds_memory_of_a_lost_device_stays_until_it_ends() -> None:
     made = host()
     session = started(made, "a", 8)

@@ -133,6 +133,17 @@ def test_its_wait_ends_when_it_was_looked_at() -> None:
     assert host.answers[waiting] == e.Reject(b, waiting, RejectReason.DEADLINE)
 
 
+def test_its_wait_is_what_it_has_become_meanwhile() -> None:
+    host, b, waiting = waiting_host()
+    host.dispatch(e.TermsChanged("b", 5.0, 0))
+    host.dispatch(e.UnleasedMemory("b", "gpu", 0))
+    host.tell_looked()
+    assert host.machine.next_deadline() == 7.0
+    host.now = 7.0
+    host.dispatch(e.TimePassed())
+    assert host.answers[waiting] == e.Reject(b, waiting, RejectReason.DEADLINE)
+
+
 def test_terms_that_change_meanwhile_are_its_own() -> None:
     host, _, waiting = waiting_host()
     later = host.allocate(host.start("c"), 9)
@@ -160,6 +171,26 @@ def test_one_that_waits_for_a_higher_limit_is_looked_at_once() -> None:
     host.tell_looked()
     assert host.looks == []
     assert host.answers[waiting] == e.Reject(b, waiting, RejectReason.LIMIT)
+
+
+def test_what_another_of_its_programs_frees_afterwards_is_told() -> None:
+    """On a drained device nothing else can serve it, and while it was looked at nothing waited there."""
+    host = CheckedHost(Machine({"gpu": 16}, Fifo()))
+    host.looks_at_once = False
+    host.create("a", {"gpu": 6})
+    host.create("b", {"gpu": 12})
+    host.allocate(host.start("a"), 6)
+    first, second = host.start("b"), host.start("b")
+    host.allocate(first, 2)
+    host.allocate(second, 6)
+    host.dispatch(e.DeviceDrained("gpu", drained=True))
+    waiting = host.allocate(second, 2)
+    host.dispatch(e.UnleasedMemory("b", "gpu", 3))
+    host.dispatch(e.UnleasedMemory("b", "gpu", 0))
+    host.tell_looked()
+    assert waiting not in host.answers
+    host.free(first, 2)
+    assert isinstance(host.answers[waiting], e.Accept)
 
 
 def test_a_gang_whose_member_is_looked_at_has_come() -> None:

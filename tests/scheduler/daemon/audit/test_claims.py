@@ -115,3 +115,17 @@ def test_what_others_look_at_is_not_noted() -> None:
     assert added() == 5 * GIB
     claims.note("one", listed.kept)
     assert added() == 0
+
+
+def test_what_was_listed_counts_for_as_long_as_three_searches_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was freed is listed no more and found until then: it would be claimed from what is nobody's of others."""
+    now = [100.0]
+    monkeypatch.setattr("convgpu.daemon.audit.doubts.claims.time.monotonic", lambda: now[0])
+    claims = Claims(Unseen(5 * GIB, None), lambda *_: True)  # type: ignore[arg-type]
+    claims.see_unlisted("one", 0, 0)
+    claims.note("one", [Kept(7, 3 * GIB, Owner("a", "id"), is_left=False)])
+    claimed = []
+    for now[0] in (101.4, 101.6):
+        added = claims.add(MemorySample("one", 16 * GIB, 5 * GIB, {}), Listing({}, {}, ()), lambda: 0)
+        claimed.append(sum(one.size for one in added.kept))
+    assert claimed == [2 * GIB, 5 * GIB]

@@ -19,6 +19,7 @@ from test_unseen import NAMESPACE, OPTIONS, TWIN
 
 from convgpu.core.audit.attribution import Owner
 from convgpu.daemon.audit.doubts import places, unseen
+from convgpu.daemon.audit.doubts.known import Known
 from convgpu.daemon.gpu import namespace_program
 from convgpu.daemon.gpu.namespace_lists import MOST_NAMESPACES, NamespaceAnswer, NamespaceQuestion
 
@@ -196,6 +197,18 @@ def test_two_never_ask_at_once(make: Callable[[int], list[int]], monkeypatch: py
         searching.close()
 
     asyncio.run(run())
+
+
+def test_what_a_volumes_containers_hold_is_told_by_searches_of_all_of_them() -> None:
+    searching = searcher(None)
+    for inode, (volume, told) in enumerate((("v", 5.0), ("v", 3.0), ("w", 1.0))):
+        known = Known(Owner(volume, str(inode)), -1, is_through=True, told=told)
+        known.sizes = {"gpu": (inode + 1) * MIB}
+        searching._known[inode] = known
+    answers = [searching.found_since("v", "gpu", since) for since in (2.9, 3.0, 4.0, 5.0)]
+    assert answers == [3 * MIB, None, None, None]
+    assert searching.found_since("w", "gpu", 0.0) == 3 * MIB
+    assert (searching.found_since("v", "other", 0.0), searching.found_since("unknown", "gpu", 9.0)) == (0, 0)
 
 
 def test_who_asks_for_memory_all_the_time_hides_nobodys_dead(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
