@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from test_kept_answers import GIB, Connection, Host
 
 from convgpu.core import events as e
+from convgpu.core.allocation.wait_reasons import Wait, WaitReason
 from convgpu.daemon.sessions import lifecycle
+from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.session import Session
+from convgpu.protocol.inspection.messages import Explained
 from convgpu.protocol.messages import Accepted, Rejected
 from convgpu.protocol.wire import Reason
 
@@ -305,3 +309,26 @@ def test_the_call_of_one_that_was_looked_at_is_known(play: Callable[[Check], Non
         assert (event.size, event.is_context, event.is_looked_at) == (3 * GIB, call == "cuCtxCreate", True)
 
     play(check)
+
+
+def test_a_pause_is_explained_when_the_look_is_over() -> None:
+    """It waits for nobody meanwhile, so there is nothing to say; afterwards it was never said."""
+    timers, sent = list[tuple[float, Any, Any]](), list[object]()
+    loop = SimpleNamespace(call_later=lambda after, call, *args: timers.append((after, call, args)), time=lambda: 50.0)
+    connection = SimpleNamespace(send=lambda message, _frame: sent.append(message))
+    page = SimpleNamespace(is_able=lambda _: True, notice=lambda: 0)
+    session = SimpleNamespace(number=3, container="a", connection=connection, page=page)
+    pending = SimpleNamespace(session=session, device="gpu", frame=7)
+    sessions = SimpleNamespace(pending={9: pending}, by_number={3: session})
+    notices = PauseNotices(cast("Any", loop), cast("Any", sessions), after=0.5)
+    why = [None, None, Wait(WaitReason.MEMORY, 0, ("b",), 0, 1)]
+    notices.explain = lambda *_: why[0]
+    notices.describe = lambda *_: "b has it"
+    assert notices.begin(9, cast("Any", pending), 1) == {}
+    for after in (0.5, 1.0, 1.0):
+        [(seconds, call, args)] = timers
+        assert (seconds, sent) == (after, [])
+        del timers[:]
+        call(*args)
+        del why[0]
+    assert (sent, timers) == ([Explained("b has it")], [])
