@@ -77,10 +77,10 @@ def groups() -> set[int]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            state, _, group = path.read_bytes().rpartition(b")")[2].split()[:3]  # a name may be any bytes
         except OSError:
             continue
-        if state != "Z":
+        if state != b"Z":
             found.add(int(group))
     return found
 
