@@ -5,11 +5,13 @@ Chromium, Prometheus, spin, Slurm or the wheels for the Debian package and has n
 fetched because there is no network are nobody's fault: a line names what did not run.
 """
 
+import faulthandler
 import functools
 import gc
 import os
 import shutil
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -116,6 +118,10 @@ LANES = "tests/cluster/", "tests/ways/", "tests/lifecycle/authorization/", "test
 
 They wait nearly all of the time, so they are no worker's that a core waits for (scripts/test), and they go first.
 """
+PIDS = tuple(
+    f"tests/scheduler/daemon/audit/{name}.py" for name in ("test_kept", "test_origins", "doubts/test_namesakes")
+)
+"""Files that want certain process IDs, which others of them would get."""
 LONG = ("tests/front/", "tests/model/", "tests/hook/", "tests/scheduler/daemon/", "tests/porter/", "tests/properties/")
 """Folders whose files take longest. They go next, so that no worker of pytest-xdist is left with one at the end."""
 ORDER = (*LANES, *LONG)
@@ -188,6 +194,8 @@ class LaneScheduling(LoadFileScheduling):
     """A file is for one worker, and so is a lane."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(PIDS):
+            return "process IDs"
         folder = next((lane for lane in LANES if nodeid.startswith(lane)), None)
         return folder or super()._split_scope(nodeid)
 
@@ -197,6 +205,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneSch
     return LaneScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+HANGS, AGAIN = 1200.0, 60.0
+"""Seconds after which a step of a test hangs, and after which what it is left by does: that may wait, too.
+
+All tests together take half of that on two cores. Of a test that hangs pytest-timeout bounds the first wait alone.
+"""
+
+
+class Bounded:
+    """Has a step of a test fail that hangs, with the stacks of its threads; the others run on."""
+
+    def _bound(self, item: pytest.Item) -> Iterator[None]:
+        mark = item.get_closest_marker("hangs_after")
+        seconds = mark.args[0] if mark else HANGS
+
+        def fail(*_: object) -> None:
+            faulthandler.dump_traceback(file=sys.__stderr__)
+            pytest.fail(f"it hangs: not within {seconds:g} s, or once more within {AGAIN:g} s at its end")
+
+        before = signal.signal(signal.SIGALRM, fail)
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(_bound)
+
+
 class NotRun:
     """Collects why tests did not run, from the reports of all of pytest-xdist's workers."""
 
@@ -204,6 +241,9 @@ class NotRun:
         self._files: dict[str, set[str]] = defaultdict(set)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell of a failure at once, too: the run may be ended before its end."""
+        if report.failed:
+            sys.stderr.write(f"\nFAILED at {report.when}: {report.nodeid}\n")
         if report.skipped and isinstance(report.longrepr, tuple | list):
             reason = report.longrepr[2].removeprefix("Skipped: ")
             self._files[reason].add(report.nodeid.partition("::")[0])
@@ -217,7 +257,9 @@ class NotRun:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(NotRun())
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist's tells no person
+        config.pluginmanager.register(NotRun())
+    config.pluginmanager.register(Bounded())
 
 
 @pytest.fixture(scope="session", autouse=True)

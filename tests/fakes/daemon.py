@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import AnyStr, ClassVar
 
 from built import DRIVER, HOOK, PORTER
 from preloaded import Forked, Template
@@ -297,6 +297,16 @@ def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: 
         for process in Process.opened:
             process.end()
         Process.opened.clear()
+
+
+@contextlib.contextmanager
+def ended_with_test(program: "subprocess.Popen[AnyStr]") -> "Iterator[subprocess.Popen[AnyStr]]":
+    """Kill a program when its test is over, also if that failed: it may be stopped, or never end by itself."""
+    with program:
+        try:
+            yield program
+        finally:
+            program.kill()
 
 
 class Holder(subprocess.Popen[bytes]):

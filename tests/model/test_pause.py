@@ -5,7 +5,7 @@ import re
 import pytest
 from verifier import check
 
-pytestmark = [pytest.mark.spin, pytest.mark.timeout(2000)]  # spin itself gives up after 1,800 s
+pytestmark = [pytest.mark.spin, pytest.mark.hangs_after(2000.0)]  # spin itself gives up after 1,800 s
 
 ENDED = "((dead[p]&&(need[p]==0))&&(target[p]==0))"
 MODEL = "pause.pml"

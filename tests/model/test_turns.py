@@ -3,7 +3,7 @@
 import pytest
 from verifier import check
 
-pytestmark = [pytest.mark.spin, pytest.mark.timeout(2000)]  # spin itself gives up after 1,800 s
+pytestmark = [pytest.mark.spin, pytest.mark.hangs_after(2000.0)]  # spin itself gives up after 1,800 s
 
 MODEL = "turns.pml"
 

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 
 import pytest
+from daemon import ended_with_test
 
 pytestmark = pytest.mark.engine
 
@@ -26,7 +27,7 @@ def held(engine, name):
 def test_nothing_of_a_killed_demonstration_is_left(engine, plugin, word):
     environment = {**os.environ, "CONVGPU_NAME": plugin, "PYTHONUNBUFFERED": "1"}
     words = [sys.executable, "-m", "convgpu.cli", "-H", engine.host, "demo"]
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as demo:
+    with ended_with_test(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)) as demo:
         assert any(word in line for line in demo.stdout)
         if word == "is PAUSED":  # on a busy machine it would have ended before the Engine has answered
             demo.send_signal(signal.SIGSTOP)

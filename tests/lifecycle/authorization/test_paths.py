@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from daemon import ended_with_test
 from raw_engine import RawEngine
 
 from convgpu.authz.facts.device_nodes import HostDevices
@@ -87,9 +88,8 @@ def of_nodes(draw: random.Random) -> str:
 @pytest.fixture(scope="module")
 def others() -> Iterator[str]:
     """The pid of another process, which has the Engine's root."""
-    with subprocess.Popen(["sleep", "infinity"], cwd="/") as process:
+    with ended_with_test(subprocess.Popen(["sleep", "infinity"], cwd="/")) as process:
         yield str(process.pid)
-        process.kill()
 
 
 @pytest.fixture(scope="module")

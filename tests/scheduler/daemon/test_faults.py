@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon import DRIVER, GIB, Daemon, Holder, Process, running_daemon, wait_until
+from daemon import DRIVER, GIB, Daemon, Holder, Process, ended_with_test, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
@@ -227,7 +227,8 @@ def holding_managed(daemon: Daemon) -> Iterator[subprocess.Popen[bytes]]:
     """A program behind the hook, in container `a`, that holds 5 GiB of managed memory until it gets a line."""
     folder, pipe = daemon.container("a", memory="8g"), subprocess.PIPE
     environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
-    with subprocess.Popen([sys.executable, "-c", MANAGED], env=environment, stdin=pipe, stdout=pipe) as program:
+    managed = subprocess.Popen([sys.executable, "-c", MANAGED], env=environment, stdin=pipe, stdout=pipe)
+    with ended_with_test(managed) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"held\n"
         yield program

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import strict_site
+from daemon import ended_with_test
 from docker_engine import wait_for
 from raw_engine import Call
 from strict_run import API, body, logs, output, run_in
@@ -75,10 +76,9 @@ def giver(request, room):
     """The socket of a user's program, as container and host name it."""
     place = request.param.format(room=room, pid=os.getpid())
     command = [sys.executable, "-Ic", GIVER, place]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with ended_with_test(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
         assert process.stdout.readline() == b"ready\n"
         yield place
-        process.kill()
 
 
 def test_a_descriptor_that_a_user_hands_over_gives_root_nothing_of_the_host(raw, room, giver, key):

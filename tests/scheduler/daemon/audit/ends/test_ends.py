@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from daemon import wait_until
+from daemon import ended_with_test, wait_until
 
 from convgpu.daemon.audit.ends import survivors
 from convgpu.daemon.audit.ends.survivors import Ender, describe
@@ -59,10 +60,10 @@ def order(container: str = ID) -> Order:
     return Order(lambda pid: container_of(pid) == container, container_of)
 
 
-def start(groups: dict[str, Path], *command: str) -> "subprocess.Popen[bytes]":
+def start(groups: dict[str, Path], *command: str) -> "AbstractContextManager[subprocess.Popen[bytes]]":
     enter = "".join(f"echo $$ >{group}/own/cgroup.procs; " for group in groups.values())
     words = ["bash", "-c", f'{enter}exec "$@"', "-", *command]
-    return subprocess.Popen(words, stdout=subprocess.PIPE)
+    return ended_with_test(subprocess.Popen(words, stdout=subprocess.PIPE))
 
 
 def test_who_is_ended_is_gone_at_once_whatever_its_container_has_of_cpus(controlled: dict[str, Path]) -> None:
@@ -96,14 +97,17 @@ def test_a_frozen_container_is_ended_and_no_other_is_thawed(controlled: dict[str
     try:
         with start(controlled, "sleep", "600") as process, start({}, "sleep", "600") as neighbour:
             (other / "cgroup.procs").write_text(str(neighbour.pid))
-            for group in (controlled["freezer"], other):
-                (group / "freezer.state").write_text("FROZEN")
-            wait_until(lambda: (controlled["freezer"] / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
-            Ender({}).end("x", order())
-            assert process.wait() == -9
-            assert (other / "freezer.state").read_text() == "FROZEN\n"
-            (other / "freezer.state").write_text("THAWED")
-            neighbour.kill()
+            states = [group / "freezer.state" for group in (controlled["freezer"], other)]
+            try:
+                for state in states:
+                    state.write_text("FROZEN")
+                wait_until(lambda: states[0].read_text() == "FROZEN\n", "it is frozen")
+                Ender({}).end("x", order())
+                assert process.wait() == -9
+                assert states[1].read_text() == "FROZEN\n"
+            finally:
+                for state in states:
+                    state.write_text("THAWED")
     finally:
         wait_until(lambda: not (other / "cgroup.procs").read_text(), "it is empty")
         other.rmdir()
