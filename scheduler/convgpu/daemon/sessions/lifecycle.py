@@ -34,6 +34,8 @@ _CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  
 # Seconds before each look at what is in the way of an allocation. What a process has that has just ended may be listed
 # for half a millisecond more (docs/measurements.md).
 _PAUSES: Final = (0.0, 0.01)
+# Seconds for all of that: what is read of processes may never return.
+_LONGEST: Final = 30.0
 
 
 class SettlingWatcher(Protocol):
@@ -178,7 +180,10 @@ class SessionLifecycle:
         """Ask for memory when it was looked whether what is in the way is there still; refuse what is beside that."""
         container = pending.session.container
         await self._look_twice(container, pending.device, pending.size)
-        self._shares.of(container).call_soon(lambda: self._ask_or_refuse(pending))
+        if pending.session.number in self._registry.by_number:  # else its share may be closed, and be made anew
+            self._shares.of(container).call_soon(lambda: self._ask_or_refuse(pending))
+        else:
+            self.end_look(pending.session, pending.frame)
 
     def _ask_or_refuse(self, pending: PendingAllocation) -> None:
         session, frame, device, size = pending.session, pending.frame, pending.device, pending.size
@@ -203,7 +208,8 @@ class SessionLifecycle:
         await self._look_twice(pending.session.container, pending.device, pending.size)
         number = pending.session.number  # the machine knows whether it waits still
         event = e.AllocationLookedAt(number, request)
-        self._shares.of(pending.session.container).call_soon(lambda: self._driver.dispatch(event))
+        if number in self._registry.by_number:
+            self._shares.of(pending.session.container).call_soon(lambda: self._driver.dispatch(event))
 
     def hold(self, pending: PendingAllocation, size: int, send: Callable[[], None]) -> bool:
         """Hold the answer of an allocation back, if what may be kept is in its way: it waited while a process ended.
@@ -237,11 +243,12 @@ class SessionLifecycle:
     async def _look_twice(self, container: str, device: str, size: int) -> None:
         """Look whether what is in the way of so many bytes more is there, and once more if it is."""
         try:
-            for pause in _PAUSES:
-                await asyncio.sleep(pause)
-                await self._look(container, device)
-                if not self._is_in_the_way(container, device, size, self._beside(container, device)):
-                    break
+            async with asyncio.timeout(_LONGEST):
+                for pause in _PAUSES:
+                    await asyncio.sleep(pause)
+                    await self._look(container, device)
+                    if not self._is_in_the_way(container, device, size, self._beside(container, device)):
+                        break
         except Exception:  # the process waits for an answer, with no time limit
             log.exception("what %s has beside its processes cannot be looked at", container)
 

@@ -311,6 +311,54 @@ def test_the_call_of_one_that_was_looked_at_is_known(play: Callable[[Check], Non
     play(check)
 
 
+def asking(host: Host) -> tuple[Session, Connection, Beside]:
+    """A process that asks for 3 GiB of 4 when `charge` is called, and is charged with 2."""
+    session, connection = with_headroom(host, GIB)
+    beside = Beside(host, charged=2)
+    beside.charge = lambda: host.ask(session, 2, 3 * GIB)  # type: ignore[method-assign]
+    return session, connection, beside
+
+
+@pytest.mark.parametrize("begin", [waiting, asking])
+def test_a_look_that_never_ends_is_given_up(
+    play: Callable[[Check], None], monkeypatch: pytest.MonkeyPatch, begin: Callable[[Host], Any]
+) -> None:
+    """No deadline holds meanwhile, and the kernel may never return what is read of processes."""
+    monkeypatch.setattr(lifecycle, "_LONGEST", 0.01)
+
+    async def check(host: Host) -> None:
+        _, connection, beside = begin(host)
+        never = asyncio.Event()
+        host.lifecycle.recount = lambda _: never.wait()  # type: ignore[assignment]
+        beside.charge()
+        [answer] = await answers(host, connection)
+        assert isinstance(answer, Rejected)
+
+    play(check)
+
+
+@pytest.mark.parametrize("begin", [waiting, asking])
+def test_whose_container_is_removed_meanwhile_gets_no_turn_again(
+    play: Callable[[Check], None], begin: Callable[[Host], Any]
+) -> None:
+    """It was given one, with a descriptor that nobody closed."""
+
+    async def check(host: Host) -> None:
+        session, connection, beside = begin(host)
+        shares = host.lifecycle._shares
+
+        def remove() -> None:
+            host.lifecycle.end(session)
+            shares.remove("a")
+
+        beside.during = remove
+        beside.charge()
+        assert await answers(host, connection) == []
+        assert ("a" in shares._shares, host.lifecycle._looked_at) == (False, {})
+
+    play(check)
+
+
 def test_a_pause_is_explained_when_the_look_is_over() -> None:
     """It waits for nobody meanwhile, so there is nothing to say; afterwards it was never said."""
     timers, sent = list[tuple[float, Any, Any]](), list[object]()
