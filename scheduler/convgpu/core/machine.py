@@ -240,6 +240,10 @@ class Machine:
         """Say whether facts took what containers were granted of a device, or what is reserved for them."""
         return is_reserved_taken(self._state, device)
 
+    def may_be_kept(self, device: str) -> Mapping[str, int]:
+        """Return by container how many bytes children of its ended processes may keep that it is not charged with."""
+        return dict(self._state.may_be_kept[device])
+
     def may_leave(self, device: str, besides: str) -> bool:
         """Say whether memory of another container than `besides` could leave a device."""
         return self._room.may_leave(device, besides)

@@ -66,13 +66,23 @@ class TakenReserves:
     """Knows what each container was charged, without a session that accounts for it, while nobody lacked anything.
 
     Who is charged clearly more than that where others lack what they were granted, or what is reserved for them, took
-    it: the hook would have had it wait. What lacks for another reason, as external memory, is nobody's doing.
+    it: the hook would have had it wait. What lacks for another reason, as external memory, is nobody's doing. Nor is
+    what its own ended processes had been granted and their children keep: it was granted to others before anybody saw.
     """
 
     def __init__(self) -> None:
         self._innocent: dict[str, Mapping[str, int]] = {}
+        self._kept: dict[str, Mapping[str, int]] = {}
 
-    def find(self, device: str, charged: Mapping[str, int], tolerated: Mapping[str, int], *, lacks: bool) -> set[str]:
+    def find(
+        self,
+        device: str,
+        charged: Mapping[str, int],
+        tolerated: Mapping[str, int],
+        kept: Mapping[str, int],
+        *,
+        lacks: bool,
+    ) -> set[str]:
         """Return the containers that took what others lack.
 
         Args:
@@ -80,12 +90,14 @@ class TakenReserves:
             charged: unleased memory by container, in bytes.
             tolerated: what each may hold beyond its leases. As much of what is charged is nobody's fault: many programs
                 that begin together hold more, until the hook charges it.
+            kept: what children of its processes that ended just now may keep, and is not charged yet.
             lacks: what was granted or is reserved lacks on the device, with what is charged.
         """
         innocent = charged
         if lacks:
-            before = self._innocent.get(device, charged)
-            innocent = {name: min(size, before.get(name, 0)) for name, size in charged.items()}
+            before, had = self._innocent.get(device, charged), self._kept.get(device, {})
+            innocent = {name: min(size, before.get(name, 0) + had.get(name, 0)) for name, size in charged.items()}
+        self._kept[device] = kept
         self._innocent[device] = innocent
         return {
             name for name, size in charged.items() if size > innocent[name] + max(TOLERATED, tolerated.get(name, 0))

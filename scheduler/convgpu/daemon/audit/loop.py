@@ -254,7 +254,8 @@ class Audit:
             lacks = self._driver.machine.is_reserved_taken(device)
             before = self._before.get(device)
             tolerated = before.tolerated if before is not None else {}
-            takers |= {(name, device) for name in self._taken.find(device, charged, tolerated, lacks=lacks)}
+            kept = self._driver.machine.may_be_kept(device)
+            takers |= {(name, device) for name in self._taken.find(device, charged, tolerated, kept, lacks=lacks)}
         return takers
 
     def _found_again(self, device: str, name: str) -> int:

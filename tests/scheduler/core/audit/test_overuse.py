@@ -56,17 +56,29 @@ def test_who_is_not_judged_yet_takes_time_and_is_not_ended() -> None:
 
 def test_who_took_what_others_lack_is_found_and_nobody_whose_memory_was_there_before() -> None:
     taken = TakenReserves()
-    assert taken.find("gpu", {"late": 9 * GIB}, {}, lacks=True) == set()  # a new scheduler knows of nobody
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=True) == {"a"}
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=False) == set()
-    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, lacks=True) == set()  # external memory came
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED}, {}, lacks=True) == set()
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {}, lacks=True) == {"a"}
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": TOLERATED + 1}, lacks=True) == set()
-    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": 7}, lacks=True) == {"a"}
-    assert taken.find("gpu", {}, {}, lacks=True) == set()
-    assert taken.find("gpu", {"a": 9 * GIB}, {}, lacks=True) == {"a"}  # it gave it back, and took it again
-    assert taken.find("other", {"a": 9 * GIB}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"late": 9 * GIB}, {}, {}, lacks=True) == set()  # a new scheduler knows of nobody
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, {}, lacks=False) == set()
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, {}, {}, lacks=True) == set()  # external memory came
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED}, {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": TOLERATED + 1}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, {"a": 7}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {}, {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB}, {}, {}, lacks=True) == {"a"}  # it gave it back, and took it again
+    assert taken.find("other", {"a": 9 * GIB}, {}, {}, lacks=True) == set()
+
+
+def test_what_children_keep_of_ended_processes_was_granted() -> None:
+    """Others were granted it at once, and its container was ended for that."""
+    taken = TakenReserves()
+    assert taken.find("gpu", {"a": GIB}, {}, {"a": 3 * GIB}, lacks=False) == set()
+    assert taken.find("gpu", {"a": 4 * GIB}, {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 4 * GIB}, {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 4 * GIB + TOLERATED + 1}, {}, {}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"a": 4 * GIB, "b": GIB}, {}, {}, lacks=True) == {"b"}
+    assert taken.find("gpu", {"a": 0}, {}, {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 3 * GIB}, {}, {}, lacks=True) == {"a"}  # they have ended by now
 
 
 def test_who_goes_from_device_to_device_has_one_time_for_all() -> None:

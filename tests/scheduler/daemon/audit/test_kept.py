@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.protocol import messages as m
@@ -237,6 +238,32 @@ def test_nor_does_it_take_that_from_what_was_leased_ahead_with_its_context(tmp_p
             program.kill()
             program.wait()
             assert sibling.communicate("now\n") == ("2 0\n", None)  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("admit", ["part", "whole"])
+def test_nobody_is_ended_for_what_a_child_keeps_and_others_were_granted(
+    tmp_path: Path, cgroup: Path, admit: str
+) -> None:
+    """They were granted it when the program ended, and wait on as soon as the driver has refused it."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS, "--overuse=stop") as daemon:
+        folder, other = daemon.container("a", memory="4g"), daemon.container("b", memory="14g", admit=admit)
+        listed(daemon, {cgroup: "a"})
+        environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
+        environment["LD_PRELOAD"] = str(other / "libconvgpu.so")
+        command, pipe = [sys.executable, "-c", SIBLING, str(13 * GIB)], subprocess.PIPE
+        with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as waiting:
+            with family(daemon, cgroup, LD_PRELOAD=str(folder / "libconvgpu.so")) as (program, _child):
+                wait_until(lambda: share(daemon, "a")["seen"] == SIZE == share(daemon, "a")["usage"], "it is seen")
+                assert waiting.stdin is not None
+                waiting.stdin.write("now\n")
+                waiting.stdin.flush()
+                wait_until(lambda: len(daemon.events("paused")) == 1, "the other waits")
+                program.kill()
+                program.wait()
+                wait_until(lambda: len(daemon.events("paused")) == 2, "it waits again")
+                usages(daemon, "a")
+                assert (daemon.events("overused", "stopped"), share(daemon, "a")["usage"]) == ([], SIZE)
+            assert waiting.communicate()[0] == "0\n"
 
 
 def is_innocent_who_gets_the_pid(daemon: Daemon, dead: Path, innocent: Path) -> bool:
