@@ -33,8 +33,9 @@ static struct device_growth {
     _Atomic int contexts;      /* alive */
     uint64_t grown;            /* bytes charged beyond what the contexts took when they were made */
     _Atomic uint64_t hidden;
-    _Atomic bool owed;      /* what was measured last could not be had */
-    _Atomic bool suspected; /* since the account was last read for a measurement */
+    _Atomic uint64_t expected; /* bytes that the driver has, and that are being charged */
+    _Atomic bool owed;         /* what was measured last could not be had */
+    _Atomic bool suspected;    /* since the account was last read for a measurement */
 } devices[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] = {.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                                      .state = PTHREAD_MUTEX_INITIALIZER}};
 
@@ -83,7 +84,8 @@ static bool growth_measure(int device, uint64_t pending, struct measurement *mea
     uint64_t taken = account_taken(number), untaken = registry_untaken(device);
     uint64_t all = account_contexts(number), promised = promises_open(device);
     measured->charged = less(all, promised);
-    uint64_t used = less(account_used(number), all + pending + devices[device].hidden + untaken);
+    uint64_t there = account_used(number) + devices[device].expected;
+    uint64_t used = less(there, all + pending + devices[device].hidden + untaken);
     if (channel_context(number, measured->charged, used, &answer) != CHANNEL_ANSWERED) return false;
     taken = account_taken(number) - taken;
     taken += less(untaken, registry_untaken(device)); /* meanwhile */
@@ -297,6 +299,14 @@ void growth_fell_elsewhere(int device) {
 void growth_suspect(int device) {
     devices[device].suspected = true;
     if (account_watched((uint32_t)device)) account_watch((uint32_t)device, ACCOUNT_NOW);
+}
+
+void growth_expect(int device, uint64_t size) {
+    devices[device].expected += size;
+}
+
+void growth_expected(int device, uint64_t size) {
+    devices[device].expected -= size;
 }
 
 void growth_hide(int device, uint64_t size) {

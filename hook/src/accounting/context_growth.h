@@ -70,6 +70,10 @@ void growth_fell_elsewhere(int device);
 /* What was given back may not have left the driver: the next byte is not handed out before a measurement. */
 void growth_suspect(int device);
 
+/* The driver has so much more, which is about to be charged, until it is or is undone: it is no context's. */
+void growth_expect(int device, uint64_t size);
+void growth_expected(int device, uint64_t size);
+
 /* The driver's count of a process does not hold managed memory: `size` bytes of it came or went. */
 void growth_hide(int device, uint64_t size);
 void growth_show(int device, uint64_t size);

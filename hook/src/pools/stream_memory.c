@@ -7,6 +7,7 @@
  * stream is the order of the calls.
  */
 #include "accounting/charge.h"
+#include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "pools/host_pools.h"
 #include "pools/pool.h"
@@ -71,11 +72,14 @@ static CUresult stream_attempt(struct stream_request *request, CUresult *answer)
     bool succeeded = *answer == CUDA_SUCCESS;
     CUdeviceptr address = succeeded ? request->address : 0;
     CUresult entered = pool_end(request->slot, bound, address, request->size, &missing);
+    growth_expect(extra.device, missing);
     if (missing > 0 && charge_open(&extra, missing) != CUDA_SUCCESS) {
         pool_uncharge(request->slot, missing);
         entered = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return succeeded && entered != CUDA_SUCCESS ? stream_undo(request) : *answer;
+    CUresult result = succeeded && entered != CUDA_SUCCESS ? stream_undo(request) : *answer;
+    growth_expected(extra.device, missing);
+    return result;
 }
 
 static CUresult stream_allocate_charged(struct stream_request *request) {

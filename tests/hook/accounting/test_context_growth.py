@@ -276,3 +276,31 @@ def test_growth_is_charged_before_page_tables_are(session: Session) -> None:
     measured(session, charged=CONTEXT, used=760 * MIB, size=CONTEXT + 100 * MIB)
     assert session.program.result().code == SUCCESS
     assert session.page.read(0) == LIMIT - CONTEXT - 760 * MIB - 100 * MIB - 16 * MIB
+
+
+@pytest.mark.parametrize("is_had", [True, False])
+def test_what_a_pool_grew_beyond_its_bound_is_no_contexts(session: Session, is_had: bool) -> None:
+    """It was charged as a context's first, and then once more as the pool's: who was within the limit was refused."""
+    pieces = [session.program.call(f"async {16 * MIB} 0").number for _ in range(4)]
+    for address in pieces[::2]:  # two pieces of 16 MiB, which the simulated pool does not join
+        assert session.program.call(f"freeasync {address} 0").code == SUCCESS
+    session.program.begin(ALLOCATE.format(LIMIT - CONTEXT - 64 * MIB))
+    measured(session, charged=CONTEXT, used=64 * MIB, size=CONTEXT)
+    assert session.program.result().code == SUCCESS
+    session.program.begin(f"async {32 * MIB} 0")
+    measured(session, charged=CONTEXT, used=LIMIT - CONTEXT + 32 * MIB, size=CONTEXT)
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 32 * MIB, "cuMemAllocAsync")
+    answer = Accepted(32 * MIB, 0) if is_had else Rejected(Reason.LIMIT, LIMIT, LIMIT)
+    session.peer.send(answer, request)
+    assert session.program.result().code == (SUCCESS if is_had else OUT_OF_MEMORY)
+    session.program.begin(ALLOCATE.format(2 * MIB))
+    request, message = session.peer.receive()
+    if is_had or message != Allocate(0, 2 * MIB, "cuMemAlloc"):  # a look may be spared just after one
+        used = LIMIT - CONTEXT + (32 * MIB if is_had else 0)  # nothing is expected any more
+        assert message == Context(0, CONTEXT, used)
+        session.peer.send(ContextSize(CONTEXT), request)
+        request, message = session.peer.receive()
+    assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
+    session.peer.send(Rejected(Reason.LIMIT, LIMIT, LIMIT), request)
+    assert session.program.result().code == OUT_OF_MEMORY
