@@ -284,7 +284,8 @@ class CheckedHost(SimulatedHost):
             assert accounts.keys() == (set(placement.devices) if placement else set())
             is_charged = any(account.charged for account in accounts.values())
             if not self.machine.recovering:
-                stays = name not in self.displaced_places and (name in busy or is_charged)
+                has_left = any(self.machine._state.left_by_ended(name, device) for device in accounts)
+                stays = name not in self.displaced_places and (name in busy or is_charged or has_left)
                 assert (placement is not None) == stays, f"{name}: {placement}"
             else:
                 assert placement is not None or name not in busy or name in self.displaced_places

@@ -35,9 +35,7 @@ from convgpu.protocol.event_kinds import EventKind
 
 # After these no waiting allocation can be answered that could not be before.
 _OF_RESIDENCY: Final = frozenset(get_args(r.ResidencyEvent))
-_FREES_NOTHING: Final = {e.AllocationRequested, e.MemoryFreed, e.SettlingEnded, e.MayBeKept} | (
-    _OF_RESIDENCY - {r.PoolChanged}
-)
+_FREES_NOTHING: Final = {e.AllocationRequested, e.MemoryFreed} | (_OF_RESIDENCY - {r.PoolChanged})
 
 
 class Machine:

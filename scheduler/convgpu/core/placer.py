@@ -74,11 +74,14 @@ class Placer:
                 self._step.add(LimitInForce(name, device, limit, None))
 
     def free(self, name: str) -> None:
-        """Free the choice of a container that holds no memory and has no process."""
-        container, accounts = self._state.containers[name], self._ledger.accounts[name]
+        """Free the choice of a container that holds no memory and has no process.
+
+        What its ended processes may still have is held: without a place nobody would be charged with what stays.
+        """
+        container = self._state.containers[name]
         if container.placement is None or container.sessions or self._state.recovering:
             return
-        if not any(account.charged for account in accounts.values()):
+        if self._holds_nothing(name):
             self._unplace(name)
 
     def _unplace(self, name: str) -> None:
@@ -154,7 +157,9 @@ class Placer:
         return is_drained and not waits and self._holds_nothing(name) and not self._state.recovering
 
     def _holds_nothing(self, name: str) -> bool:
-        return not any(account.leased or account.charged for account in self._ledger.accounts[name].values())
+        accounts = self._ledger.accounts[name]
+        has_left = any(self._state.left_by_ended(name, device) for device in accounts)
+        return not (has_left or any(account.leased or account.charged for account in accounts.values()))
 
 
 def _was_chosen(container: Container) -> bool:

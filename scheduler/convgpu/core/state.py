@@ -175,7 +175,7 @@ class State:
 
     def apply_targets(self) -> None:
         """Bring targets into force, and order what waits by the limits that have changed."""
-        self.ledger.apply_targets()
+        self.ledger.apply_targets(self.left_by_ended)
         for container, device in self.ledger.changed_limits:
             self.unreserved[container] = None
             limit = self.ledger.accounts[container][device].limit

@@ -172,16 +172,24 @@ class Transitions:
 
     @apply.register
     def _end_settling(self, event: e.SettlingEnded) -> None:
-        for settling in self._state.settling.values():
-            settling.pop(event.session, None)
+        for device, settling in self._state.settling.items():
+            if (returned := settling.pop(event.session, None)) is not None:
+                self._follow_left(returned.container, device)
 
     @apply.register
     def _keep(self, event: e.MayBeKept) -> None:
         kept = self._state.may_be_kept[event.device]
         if event.size and event.container in self._state.containers:
             kept[event.container] = event.size
-        else:
-            kept.pop(event.container, None)
+        elif kept.pop(event.container, None) is not None:
+            self._follow_left(event.container, event.device)
+
+    def _follow_left(self, name: str, device: str) -> None:
+        """Let a container go on that may have had less of a device than its ended processes had, and has that now."""
+        if name in self._state.containers and not self._state.left_by_ended(name, device):
+            if (name, device) in self._ledger.targets:
+                self._ledger.changes.release((device,))  # a lower limit waits for it
+            self._placer.free(name)
 
     # -- allocations -------------------------------------------------------------------------------------
 

@@ -123,6 +123,22 @@ def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_
     host.check()
 
 
+def test_a_lowered_limit_follows_what_children_keep_of_ended_processes() -> None:
+    """It fell with the program's end, and the container was ended for what a child kept."""
+    host = make_host()
+    host.create("a", {"gpu": 16})
+    a = host.start("a")
+    host.allocate(a, 10)
+    host.dispatch(e.LimitsChanged("a", {"gpu": 4}))
+    host.end(a, settled=False)
+    host.dispatch(e.MayBeKept("a", "gpu", 10))
+    host.settle(a)
+    assert limit(host, "a") == (10, 4)
+    host.dispatch(e.UnleasedMemory("a", "gpu", 8))
+    host.dispatch(e.MayBeKept("a", "gpu", 0))
+    assert limit(host, "a") == (8, 4)
+
+
 def test_a_limit_is_lowered_after_the_processes_of_an_earlier_scheduler_have_reconnected() -> None:
     host = make_host(recovering=True)
     host.create("a", {"gpu": 16})

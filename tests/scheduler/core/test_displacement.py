@@ -273,3 +273,34 @@ def test_processes_whose_container_has_left_a_lost_device_go_on_when_they_are_re
     made.dispatch(ResumeAsked("c"))
     assert made.gates[session].is_open
     made.machine.check_invariants(made.now)
+
+
+def test_who_may_have_left_memory_keeps_its_place_until_that_is_known() -> None:
+    """Placed anew at once, it had its limit once more, and nobody was charged with what stayed."""
+    made = host()
+    first = started(made, "a", 8)
+    made.allocate(first, 8, "g0")
+    made.end(first, settled=False)
+    assert where(made, "a") == ("g0",)
+    made.dispatch(e.MayBeKept("a", "g0", 8))
+    made.settle(first)
+    assert where(made, "a") == ("g0",)
+    made.dispatch(e.UnleasedMemory("a", "g0", 6))
+    made.dispatch(e.MayBeKept("a", "g0", 0))
+    assert where(made, "a") == ("g0",)
+    made.dispatch(e.UnleasedMemory("a", "g0", 0))
+    assert where(made, "a") == ()
+
+
+@pytest.mark.parametrize("last", ["settled", "kept"])
+def test_its_place_goes_with_the_last_of_what_may_be_left(last: str) -> None:
+    made = host()
+    first = started(made, "a", 8)
+    made.allocate(first, 8, "g0")
+    made.end(first, settled=False)
+    made.dispatch(e.MayBeKept("a", "g0", 8))
+    made.dispatch(e.ContainerEnded("a"))
+    for what in ("kept", "settled") if last == "settled" else ("settled", "kept"):
+        assert where(made, "a") == ("g0",)
+        made.settle(first) if what == "settled" else made.dispatch(e.MayBeKept("a", "g0", 0))
+    assert where(made, "a") == ()

@@ -358,13 +358,13 @@ class Ledger:
         if self._nominal.update_deficit(dict.fromkeys(nominal, 0)) or is_changed:
             self.changes.release(nominal)
 
-    def apply_targets(self) -> None:
-        """Bring the targets into force as far as memory in use and safety allow."""
+    def apply_targets(self, left: Callable[[str, str], int]) -> None:
+        """Bring the targets into force as far as memory in use, what ended processes `left`, and safety allow."""
         for container, device in list(self.targets):
             account = self.accounts[container][device]
             target, limit = account.target or account.limit, account.limit
             if target < limit:
-                account.limit = min(limit, max(target, account.held))
+                account.limit = min(limit, max(target, account.held + left(container, device)))
             elif self._is_safe_to_raise(container, device, target):
                 account.limit = target
             if account.limit == target:

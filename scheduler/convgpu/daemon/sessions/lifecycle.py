@@ -101,6 +101,8 @@ class SessionLifecycle:
         self._tasks = BackgroundTasks()
         # By session and frame: who rejects it if it is withdrawn; None: it was.
         self._looked_at: dict[tuple[int, int], Callable[[], None] | None] = {}
+        self._settling: dict[int, tuple[str, Sequence[str]]] = {}  # by session that ended: container and devices
+        self._looking: set[Place] = set()  # at what may be kept
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -351,9 +353,25 @@ class SessionLifecycle:
         if used:
             out = {uuid: self._driver.machine.on_host(session.number, uuid)[0] for uuid in used}
             self._ended.watch(session, used, {uuid: kept.get(uuid, 0) + size for uuid, size in out.items()})
+            self._settling[session.number] = session.container, tuple(used)
         elif session.process is not None:
             os.close(session.process)
         return e.SessionEnded(session.number, headroom, kept)
+
+    def settle(self, number: int) -> None:
+        """Note that the driver has freed what the process of an ended session had; look whether a child keeps it."""
+        self._driver.dispatch(e.SettlingEnded(number))
+        container, devices = self._settling.pop(number, ("", ()))
+        for device in devices:
+            if (place := Place(container, device)) not in self._looking:
+                self._looking.add(place)
+                self._tasks.start(self._look_at_kept(place))
+
+    async def _look_at_kept(self, place: Place) -> None:
+        try:
+            await self._ended.kept.look(*place)
+        finally:
+            self._looking.discard(place)
 
 
 async def _count_nothing(_device: str) -> None:

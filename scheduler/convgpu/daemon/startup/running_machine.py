@@ -91,7 +91,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     _tell_capacities(host, driver, terms)
     elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
-    settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)), ending.end)
+    settling = Settling(host.executor, own, lambda number: lifecycle.settle(number), ending.end)  # noqa: PLW0108 - below
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
     kept = KeptMemory(machine, host.executor, outliving.left_on, driver.dispatch)
     ended = EndedMemory(settling, outliving, ending, kept)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
@@ -377,3 +378,23 @@ asyncio.run(run())
 
 def test_a_look_at_files_that_never_ends_keeps_no_scheduler_from_ending() -> None:
     subprocess.run([sys.executable, "-c", HUNG], check=True, timeout=30)
+
+
+def test_who_leaves_memory_to_a_child_keeps_its_place(tmp_path: Path, cgroup: Path) -> None:
+    """It was placed anew with its whole limit, and what the child kept was nobody's: 15 GiB with a limit of 8."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", *OPTIONS, "--overuse=stop") as daemon:
+        folder = daemon.container("a", memory="4g", gpus="any")
+        listed(daemon, {cgroup: "a"})
+        with family(daemon, cgroup, LD_PRELOAD=str(folder / "libconvgpu.so")) as (program, _child):
+            wait_until(lambda: share(daemon, "a")["seen"] == SIZE, "it is seen")
+            before = share(daemon, "a")["uuid"]
+            program.kill()
+            program.wait()
+            process = Process(folder)
+            assert [one.uuid for one in process.hello().devices] == [UUID(before.removeprefix("GPU-")).bytes]
+            assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
+            wait_until(lambda: share(daemon, "a")["usage"] == SIZE, "it is charged")
+            assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
+            process.end()
+            assert daemon.events("stopped") == []
+        wait_until(lambda: not daemon.state("a")["devices"], "it has no place when nothing is kept")
