@@ -142,15 +142,17 @@ def test_nobody_waits_long_for_its_turn_and_no_threads_stay(
 
     async def run() -> None:
         searching = searcher(devices := Residents({inode: {5: 100 * MIB}}, monkeypatch))
+        threads = threading.active_count()
         for _ in range(4):
             await searching._search()
-        before = len(devices.asked), descriptors_of(inode), threading.active_count()
+        wait_until(lambda: threading.active_count() <= threads, "those that searched have ended")
+        before = len(devices.asked), descriptors_of(inode)
         with searching._asking:
             for _ in range(20):
                 assert sizes(searching) == {"v0": 100}
                 await searching.confirm("gpu")
-            wait_until(lambda: threading.active_count() <= before[2], "nobody waits any more")
-        assert (len(devices.asked), descriptors_of(inode)) == before[:2]
+            wait_until(lambda: threading.active_count() <= threads, "nobody waits any more")
+        assert (len(devices.asked), descriptors_of(inode)) == before
         searching.close()
 
     asyncio.run(run())
