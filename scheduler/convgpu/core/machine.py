@@ -238,6 +238,10 @@ class Machine:
         """Say whether facts took what containers were granted of a device, or what is reserved for them."""
         return is_reserved_taken(self._state, device)
 
+    def is_leaving(self, container: str) -> bool:
+        """Say whether only what its ended processes may have keeps a container on the devices chosen for it."""
+        return self._placer.is_leaving(container)
+
     def may_be_kept(self, device: str) -> Mapping[str, int]:
         """Return by container how many bytes children of its ended processes may keep that it is not charged with."""
         return dict(self._state.may_be_kept[device])

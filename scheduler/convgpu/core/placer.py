@@ -104,9 +104,14 @@ class Placer:
     def report(self, device: str, obstacle: Obstacle) -> None:
         """Report the containers for which a device was chosen that is lost or drained now."""
         for name, container in self._state.containers.items():
-            if _was_chosen(container) and device in self._ledger.accounts[name]:
+            if _was_chosen(container) and device in self._ledger.accounts[name] and not self._has_gone(name):
                 self._step.add(Displaced(name, device, obstacle))
         self.find_on_lost()
+
+    def _has_gone(self, name: str) -> bool:
+        """Return whether a container has ended, and has a place still only for what it may have left."""
+        container = self._state.containers[name]
+        return not (container.mounted or container.sessions or self._is_used(name))
 
     def find_on_lost(self) -> None:
         """Find the containers that are on a lost device which was chosen for them."""
@@ -157,9 +162,22 @@ class Placer:
         return is_drained and not waits and self._holds_nothing(name) and not self._state.recovering
 
     def _holds_nothing(self, name: str) -> bool:
-        accounts = self._ledger.accounts[name]
-        has_left = any(self._state.left_by_ended(name, device) for device in accounts)
-        return not (has_left or any(account.leased or account.charged for account in accounts.values()))
+        return not (self._is_used(name) or self._has_left(name))
+
+    def _is_used(self, name: str) -> bool:
+        return any(account.leased or account.charged for account in self._ledger.accounts[name].values())
+
+    def _has_left(self, name: str) -> bool:
+        """Return whether its ended processes may have memory; what a lost device had is gone."""
+        devices = self._ledger.accounts[name].keys() - self._state.lost
+        return any(self._state.left_by_ended(name, device) for device in devices)
+
+    def is_leaving(self, name: str) -> bool:
+        """Return whether nothing but what its ended processes may have keeps a container where it is."""
+        container = self._state.containers.get(name)
+        if container is None or not _was_chosen(container) or container.sessions:
+            return False
+        return not self._is_used(name) and self._has_left(name)
 
 
 def _was_chosen(container: Container) -> bool:

@@ -172,9 +172,9 @@ class Transitions:
 
     @apply.register
     def _end_settling(self, event: e.SettlingEnded) -> None:
-        for device, settling in self._state.settling.items():
+        for settling in self._state.settling.values():
             if (returned := settling.pop(event.session, None)) is not None:
-                self._follow_left(returned.container, device)
+                self._follow_left(returned.container)
 
     @apply.register
     def _keep(self, event: e.MayBeKept) -> None:
@@ -182,13 +182,11 @@ class Transitions:
         if event.size and event.container in self._state.containers:
             kept[event.container] = event.size
         elif kept.pop(event.container, None) is not None:
-            self._follow_left(event.container, event.device)
+            self._follow_left(event.container)
 
-    def _follow_left(self, name: str, device: str) -> None:
-        """Let a container go on that may have had less of a device than its ended processes had, and has that now."""
-        if name in self._state.containers and not self._state.left_by_ended(name, device):
-            if (name, device) in self._ledger.targets:
-                self._ledger.changes.release((device,))  # a lower limit waits for it
+    def _follow_left(self, name: str) -> None:
+        """Let a container leave its place if its ended processes have nothing there any more."""
+        if name in self._state.containers:
             self._placer.free(name)
 
     # -- allocations -------------------------------------------------------------------------------------

@@ -304,3 +304,48 @@ def test_its_place_goes_with_the_last_of_what_may_be_left(last: str) -> None:
         assert where(made, "a") == ("g0",)
         made.settle(first) if what == "settled" else made.dispatch(e.MayBeKept("a", "g0", 0))
     assert where(made, "a") == ()
+
+
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_who_dies_with_a_lost_device_is_placed_elsewhere_at_once(lost_first: bool) -> None:
+    """It may hang in its end there, and nothing that it had is left."""
+    made = host()
+    first = started(made, "a", 8)
+    made.allocate(first, 8, "g0")
+    if lost_first:
+        made.dispatch(LOST)
+    made.end(first, settled=False)
+    made.dispatch(e.MayBeKept("a", "g0", 8))
+    if not lost_first:
+        made.dispatch(LOST)
+    made.start("a")
+    assert where(made, "a") == ("g1",)
+
+
+def test_who_has_ended_is_not_reported_for_what_it_may_have_left() -> None:
+    made = host()
+    first = started(made, "a", 8)
+    made.allocate(first, 8, "g0")
+    made.end(first, settled=False)
+    made.dispatch(e.ContainerEnded("a"))
+    made.dispatch(DRAINED)
+    assert made.displaced == []
+    made.settle(first)
+    assert where(made, "a") == ()
+
+
+def test_who_is_removed_while_it_settles_leaves_nothing() -> None:
+    made = host()
+    first = started(made, "a", 8, Choice(2))
+    made.allocate(first, 8, "g1")
+    made.end(first, settled=False)
+    made.dispatch(e.MayBeKept("a", "g1", 8))
+    assert (made.machine.is_leaving("a"), where(made, "a")) == (True, ("g0", "g1"))
+    made.dispatch(e.ContainerRemoved("a"))
+    made.settle(first)
+    made.dispatch(e.MayBeKept("a", "g1", 0))
+    second = started(made, "a", 8)
+    made.allocate(second, 8, "g0")
+    assert not made.machine.is_leaving("a")
+    made.end(second)
+    assert where(made, "a") == ()

@@ -25,14 +25,15 @@ from convgpu.daemon.system.procfs import is_alive, is_exiting
 
 log = logging.getLogger(__name__)
 
-# Seconds after which the audit has charged it.
+# Seconds after which the audit has charged it, or so many audits.
+_AUDITS: Final = 3
 _LONGEST: Final = 10.0
 # A process is listed until it has ended, and for half a millisecond more (docs/measurements.md). Who was seen to
 # have ended before that, and is listed, is kept. It is looked so often, after so many seconds.
 _LISTED: Final = 0.001
 _LOOKS: Final = 4
 _STEP: Final = 0.01
-# Processes of a container on a device; of more the oldest are left to the audit.
+# Processes of a container on a device; of more those that had least are left to the audit.
 _MOST: Final = 512
 
 
@@ -59,6 +60,7 @@ class KeptMemory:
     Args:
         left: returns with how many bytes of a device a container is charged because its ended processes left them.
         dispatch: tells the machine what may be kept and is not charged, whenever that changes.
+        audit: seconds between audits.
     """
 
     def __init__(
@@ -67,13 +69,16 @@ class KeptMemory:
         executor: NvmlExecutor,
         left: Callable[[str, str], int],
         dispatch: Callable[[e.MayBeKept], None],
+        audit: float = 0.0,
     ) -> None:
         self._machine = machine
         self._executor = executor
         self._left = left
         self._dispatch = dispatch
+        self._longest = max(_LONGEST, _AUDITS * audit)
         self._ended: defaultdict[Place, dict[int, _Ended]] = defaultdict(dict)  # by pid, the oldest first
         self._told: dict[Place, int] = {}
+        self._before: dict[Place, int] = {}  # of what the audit has charged, what is of others
         self._timers: set[Place] = set()  # of which old ones will be forgotten
 
     def begin(self, pid: int, container: str, used: Mapping[str, int]) -> None:
@@ -82,6 +87,8 @@ class KeptMemory:
         for device, size in used.items():
             place = Place(container, device)
             if pid and size:
+                if place not in self._ended:
+                    self._before[place] = self._found(place)
                 rows = self._ended[place]
                 before = rows.pop(pid, None)  # of whom it may be kept as well
                 self._executor.note_ended(device, pid)
@@ -101,22 +108,25 @@ class KeptMemory:
         kept = sum(one.size for one in self._ended.get(place, {}).values() if counts(one))
         if not kept:
             return 0
-        found = max(self._machine.charged(*place) - self._left(*place), 0)  # by the audit
-        return max(kept - found, 0)
+        return max(kept - max(self._found(place) - self._before[place], 0), 0)
+
+    def _found(self, place: Place) -> int:
+        """Return what the audit has charged."""
+        return max(self._machine.charged(*place) - self._left(*place), 0)
 
     async def look(self, container: str, device: str) -> None:
-        """Find out what is kept of a container's processes on a device. If nobody tells, nothing is."""
+        """Find out what is kept of a container's processes on a device. If nobody tells, nothing is for certain."""
         place, clock = Place(container, device), asyncio.get_running_loop().time
-        for _ in range(_LOOKS if place in self._ended else 0):
+        for number in range(_LOOKS if place in self._ended else 0):
+            await asyncio.sleep(_STEP if number else 0)
             asked = clock()
             try:
                 listed = await self._executor.ask(device, _held)
             except DeviceError as error:
                 log.warning("what ended processes of %s keep is left to the audit: %s", container, error)
-                listed = {}
+                return
             if self._follow(place, listed, asked, clock()):
                 return
-            await asyncio.sleep(_STEP)
 
     def _follow(self, place: Place, listed: Mapping[int, int], asked: float, now: float) -> bool:
         """Follow what the driver listed when it was asked; say whether all is known."""
@@ -142,6 +152,8 @@ class KeptMemory:
             self._tell(place)
 
     def _tell(self, place: Place) -> None:
+        if place in self._before:
+            self._before[place] = min(self._before[place], self._found(place))
         self._forget_old(place, asyncio.get_running_loop().time())
         size = self.most(*place)
         if size != self._told.pop(place, 0):
@@ -154,7 +166,7 @@ class KeptMemory:
         if place in self._ended and place not in self._timers:
             oldest = next(iter(self._ended[place].values()))
             self._timers.add(place)
-            asyncio.get_running_loop().call_at(oldest.begun + _LONGEST, self._leave_old, place)
+            asyncio.get_running_loop().call_at(oldest.begun + self._longest, self._leave_old, place)
 
     def _leave_old(self, place: Place) -> None:
         self._timers.discard(place)
@@ -163,12 +175,14 @@ class KeptMemory:
 
     def _forget_old(self, place: Place, now: float) -> None:
         rows = self._ended.get(place, {})
-        for pid in list(rows):
-            if rows[pid].begun + _LONGEST > now and len(rows) <= _MOST:
-                break
-            del rows[pid]
+        old = [pid for pid, one in rows.items() if one.begun + self._longest <= now]
+        small = sorted(rows.keys() - old, key=lambda pid: rows[pid].size)[: max(len(rows) - len(old) - _MOST, 0)]
+        for pid in (*old, *small):
+            charged = max(self._found(place) - self._before[place], 0)
+            self._before[place] += min(rows.pop(pid).size, charged)  # it is the audit's
         if not rows:
             self._ended.pop(place, None)
+            self._before.pop(place, None)
 
 
 def _held(devices: Devices, uuid: str) -> Mapping[int, int]:

@@ -88,7 +88,7 @@ class Settling:
         finally:
             if process is not None:
                 os.close(process)
-        self._on_settled(number)
+            self._on_settled(number)
 
     async def _is_free(self, devices: tuple[str, ...]) -> bool:
         return all(await asyncio.gather(*(self._is_free_on(device) for device in devices)))

@@ -1,7 +1,9 @@
 """The handshake: a process says HELLO, and gets a new session or continues its previous one."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -27,6 +29,9 @@ from convgpu.protocol.wire import Failure
 log = logging.getLogger(__name__)
 
 MAX_SESSIONS: Final = 1024
+# Seconds for which a process waits until its container may have another place, and between two looks at that.
+_LEAVING: Final = 1.0
+_STEP: Final = 0.01
 
 
 class Counted(NamedTuple):
@@ -152,6 +157,17 @@ class Handshake:
         if copies is None:
             return dict.fromkeys(counted)
         return {uuid: None if size is None else size + copies.get(uuid, 0) for uuid, size in counted.items()}
+
+    def is_leaving(self, hello: PendingHello) -> bool:
+        """Say whether its container may have another place in a moment: nothing but its ended processes was there."""
+        return self._lifecycle.is_leaving(hello.container)
+
+    async def leave(self, hello: PendingHello) -> None:
+        """Wait until it is known whether they left anything; not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVING):
+                while self.is_leaving(hello):
+                    await asyncio.sleep(_STEP)
 
     def make_session(self, hello: PendingHello) -> Session:
         """Declare the container's limits, and return a session that is saved for the next scheduler but not open.

@@ -69,7 +69,7 @@ class HookServer:
         self._open: dict[Connection, Session] = {}
         self._descriptors = Descriptors()
         self._silent = SilentConnections(asyncio.get_running_loop(), self._descriptors)
-        self._counting: set[Connection] = set()  # said HELLO, and wait for the driver's count
+        self._counting: set[Connection] = set()  # said HELLO, and wait for what the driver says
         self._tasks = BackgroundTasks()
 
     # -- connections -----------------------------------------------------------------------------------------
@@ -165,6 +165,9 @@ class HookServer:
         elif self._handshake.needs_count(hello):
             self._counting.add(hello.connection)
             self._tasks.start(self._count_and_admit(hello))
+        elif self._handshake.is_leaving(hello):
+            self._counting.add(hello.connection)
+            self._tasks.start(self._leave_and_admit(hello))
         else:
             self._admit(hello, None)
 
@@ -176,6 +179,12 @@ class HookServer:
         self._counting.discard(hello.connection)
         if not hello.connection.closed:
             self._admit(hello, counted)
+
+    async def _leave_and_admit(self, hello: PendingHello) -> None:
+        await self._handshake.leave(hello)
+        self._counting.discard(hello.connection)
+        if not hello.connection.closed:
+            self._admit(hello, None)
 
     def _admit(self, hello: PendingHello, counted: Mapping[str, Counted] | None) -> None:
         self._silent.remove(hello.container, hello.connection)

@@ -102,7 +102,7 @@ class SessionLifecycle:
         # By session and frame: who rejects it if it is withdrawn; None: it was.
         self._looked_at: dict[tuple[int, int], Callable[[], None] | None] = {}
         self._settling: dict[int, tuple[str, Sequence[str]]] = {}  # by session that ended: container and devices
-        self._looking: set[Place] = set()  # at what may be kept
+        self._looking: dict[Place, bool] = {}  # at what may be kept; and whether to look once more
         self._table = table
         self._wall_clock = wall_clock
         self._shares = shares
@@ -364,14 +364,22 @@ class SessionLifecycle:
         container, devices = self._settling.pop(number, ("", ()))
         for device in devices:
             if (place := Place(container, device)) not in self._looking:
-                self._looking.add(place)
                 self._tasks.start(self._look_at_kept(place))
+            self._looking[place] = True
 
     async def _look_at_kept(self, place: Place) -> None:
         try:
-            await self._ended.kept.look(*place)
+            while self._looking.get(place):
+                self._looking[place] = False
+                await self._ended.kept.look(*place)
         finally:
-            self._looking.discard(place)
+            del self._looking[place]
+
+    def is_leaving(self, container: str) -> bool:
+        """Say whether a container may have another place in a moment, when it is known what ended processes left."""
+        kept = self._ended.kept
+        is_known = any(kept.certain(container, device) for device in self._driver.machine.accounts(container))
+        return not is_known and self._driver.machine.is_leaving(container)
 
 
 async def _count_nothing(_device: str) -> None:

@@ -93,7 +93,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     own, rows = {figures.device: figures.own for figures in host.memory}, host.capacities
     settling = Settling(host.executor, own, lambda number: lifecycle.settle(number), ending.end)  # noqa: PLW0108 - below
     outliving = OutlivingMemory(driver, most_copies=Descriptors().limit // 4)
-    kept = KeptMemory(machine, host.executor, outliving.left_on, driver.dispatch)
+    kept = KeptMemory(machine, host.executor, outliving.left_on, driver.dispatch, settings.audit)
     ended = EndedMemory(settling, outliving, ending, kept)
     lifecycle = SessionLifecycle(driver, sessions, history, ended, store.sessions, time.time, shares)
     performer.move, performer.hold, performer.look = elastic.perform, lifecycle.hold, lifecycle.look

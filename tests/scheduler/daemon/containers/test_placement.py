@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from daemon import GIB, Daemon, Process, running_daemon, wait_until
+from daemon import GIB, Daemon, Holder, Process, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
@@ -316,3 +316,26 @@ def test_a_limit_by_the_containers_variable(tmp_path: Path) -> None:
         [row] = Process(folder).hello(memory="12g").devices
         assert (where(daemon, "a"), row.limit) == ([0], 12 * GIB)
         assert len(daemon.state("a")["placement"]["limits"]) == 3
+
+
+def test_who_begins_when_the_last_program_has_just_ended_is_placed_anew(tmp_path: Path) -> None:
+    """Not where it was, as long as memory settles there: somebody else has that by now."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        folder = daemon.container("a", memory="12g", gpus="any")
+        with Holder(folder, f"{10 * GIB}") as first:
+            wait_until(
+                lambda: sum(each["usage"] for each in daemon.state("a")["devices"]) > 10 * GIB, "it holds its memory"
+            )
+            assert where(daemon, "a") == [0]
+            other = Process(daemon.container("b", memory="16g", gpus="0"))
+            other.hello()
+            waits = other.allocate(16 * GIB)
+            first.communicate()
+        with Holder(folder, f"{10 * GIB}") as second:
+            wait_until(
+                lambda: sum(each["usage"] for each in daemon.state("a")["devices"]) > 10 * GIB, "the next one does"
+            )
+            assert where(daemon, "a") == [1]
+            assert isinstance(other.answer(waits), m.Accepted)
+            second.communicate()
+        wait_until(lambda: where(daemon, "a") == [], "it leaves its place long before an audit would", 5)

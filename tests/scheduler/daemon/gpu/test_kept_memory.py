@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,8 @@ from convgpu.daemon.gpu import kept_memory
 from convgpu.daemon.gpu.ending import Place
 from convgpu.daemon.gpu.kept_memory import KeptMemory
 from convgpu.daemon.gpu.nvml import DeviceError
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.system.background_tasks import BackgroundTasks
 
 GIB = 1 << 30
 
@@ -115,7 +118,8 @@ def test_what_is_free_soon_is_not(
         states[7] = state
         kept.begin(7, "a", {"gpu": 2 * GIB})
         await kept.look("a", "gpu")
-        assert figures(kept) == (GIB if state == "exits" else 0, 0)
+        may_be = 2 * GIB if lists == [None] else GIB if state == "exits" else 0  # nobody told; or it has it still
+        assert figures(kept) == (may_be, 0)
         assert answers.asked == asked
 
     run(play)
@@ -246,13 +250,84 @@ def test_a_place_that_a_look_has_emptied_has_one_timer_and_is_told_of_once(clock
     run(play)
 
 
-def test_the_oldest_of_more_than_512_are_the_audits(clock: Clock) -> None:
+def test_of_more_than_512_those_that_had_least_are_the_audits(clock: Clock) -> None:
     async def play() -> None:
         clock.begin()
         kept, _ = host(Lists({}))
+        kept.begin(7, "a", {"gpu": GIB})
         for pid in range(10, 600):
             kept.begin(pid, "a", {"gpu": 1})
-        assert (figures(kept), len(clock.timers)) == ((512, 0), 1)
+        assert (figures(kept), len(clock.timers)) == ((GIB + 511, 0), 1)
+
+    run(play)
+
+
+def test_what_was_charged_before_hides_nothing(clock: Clock) -> None:
+    """What a first child keeps is charged and known no more; what a second one kept was taken for that."""
+
+    async def play() -> None:
+        clock.begin()
+        kept, machine = host(Lists({7: 2 * GIB, 8: GIB}))
+        kept.begin(7, "a", {"gpu": 2 * GIB})
+        machine.size = 2 * GIB
+        kept.tell_again()
+        clock.now = 5.0
+        kept.begin(8, "a", {"gpu": GIB})
+        assert figures(kept)[0] == GIB
+        clock.now = 12.0
+        kept.tell_again()
+        assert (figures(kept)[0], machine.told[-1]) == (GIB, ("a", "gpu", GIB))
+        machine.size = GIB  # the first child has ended, and nothing else is charged yet
+        kept.tell_again()
+        assert figures(kept)[0] == GIB
+        machine.size = 2 * GIB
+        kept.tell_again()
+        assert (figures(kept)[0], machine.told[-1]) == (0, ("a", "gpu", 0))
+
+    run(play)
+
+
+def test_it_is_the_audits_after_three_of_them(clock: Clock) -> None:
+    async def play() -> None:
+        clock.begin()
+        machine, lists = Machine(0), Lists({})
+        kept = KeptMemory(cast("Any", machine), cast("Any", lists), lambda *_: 0, machine.dispatch, audit=30.0)
+        kept.begin(7, "a", {"gpu": GIB})
+        assert clock.pass_to_the_next() == 90.0
+        assert machine.told == [("a", "gpu", GIB), ("a", "gpu", 0)]
+
+    run(play)
+
+
+class Driver:
+    """Notes what it is told. Container `a` runs."""
+
+    def __init__(self) -> None:
+        self.told = list[e.Event]()
+
+    def dispatch(self, event: e.Event) -> None:
+        self.told.append(event)
+
+
+def test_who_settles_while_it_is_looked_is_looked_at_as_well(states: dict[int, str]) -> None:
+    async def play() -> None:
+        kept, _ = host(lists := Lists({7: GIB}))
+        states[7] = "exits"
+        lifecycle = cast("Any", SessionLifecycle).__new__(SessionLifecycle)
+        lifecycle._driver, lifecycle._tasks, lifecycle._ended = Driver(), BackgroundTasks(), SimpleNamespace(kept=kept)
+        lifecycle._settling, lifecycle._looking = {1: ("a", ("gpu", "other")), 2: ("a", ("gpu",))}, {}
+        kept.begin(7, "a", {"gpu": GIB, "other": GIB})
+        lifecycle.settle(1)
+        while lists.asked < 4:
+            await asyncio.sleep(0)
+        kept.begin(8, "a", {"gpu": 5 * GIB})
+        lifecycle.settle(2)
+        lifecycle.settle(3)  # had nothing
+        while lifecycle._tasks._tasks:
+            await asyncio.wait(lifecycle._tasks._tasks)
+        assert (figures(kept)[0], kept.most("a", "other")) == (GIB, GIB)
+        assert (lifecycle._settling, lifecycle._looking) == ({}, {})
+        assert lifecycle._driver.told == [e.SettlingEnded(number) for number in (1, 2, 3)]
 
     run(play)
 
