@@ -61,15 +61,14 @@ while True:
     connection.send(b"x")
 """
 
-# A process with the pid and in the cgroup that are named (clone3(2)); it uses no device. Somebody may have the pid, and
-# -1 would be everybody's.
+# A process with the pid, if nobody has it, and in the cgroup that are named (clone3(2)); it uses no device.
 NAMESAKE = """
 import ctypes, os, signal, sys
 pid, words = ctypes.c_int(int(sys.argv[1])), (ctypes.c_uint64 * 11)()
 words[4], words[8], words[9] = signal.SIGCHLD, ctypes.addressof(pid), 1
 child = ctypes.CDLL(None).syscall(435, words, ctypes.sizeof(words))
 if child < 0:
-    sys.exit("somebody else has it")
+    sys.exit("somebody else has it")  # and -1 would be everybody
 if child == 0:
     open(sys.argv[2] + "/cgroup.procs", "w").write(str(os.getpid()))
     print(os.getpid(), flush=True)
@@ -388,6 +387,7 @@ def test_who_leaves_memory_to_a_child_keeps_its_place(tmp_path: Path, cgroup: Pa
         with family(daemon, cgroup, LD_PRELOAD=str(folder / "libconvgpu.so")) as (program, _child):
             wait_until(lambda: share(daemon, "a")["seen"] == SIZE, "it is seen")
             before = share(daemon, "a")["uuid"]
+            Process(daemon.container("b", memory="2g", gpus="0")).hello()  # so the other GPU would be chosen now
             program.kill()
             program.wait()
             process = Process(folder)
